@@ -71,7 +71,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         norm = layer.feed_forward_residual.norm
         expand = fold.read(norm, *_dense(layer.feed_forward.expand))
         contract, bias = fold.write(*_dense(layer.feed_forward.contract))
-        units = tuple(Units(part[:2], part[2]) for part in by_part(*expand, rows=contract))
+        units = tuple(Units(*part) for part in by_part(*expand, rows=contract))
         return SubLayer(units, bias, fold.kept(norm))
 
     def tables(layer: Any) -> tuple[Array, tf.Tensor]:

@@ -56,7 +56,8 @@ class Heads(NamedTuple):
 class Units(NamedTuple):
     """The weights of the hidden units of a part of a feed-forward network."""
 
-    expand: Pair
+    expand: Any
+    bias: Any
     contract: Any
 
 
@@ -138,7 +139,7 @@ class FrozenTransformer(tf.Module):
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
 
-        def grow(new: list[tf.Tensor]) -> _Known:
+        def grow(new: Pair) -> _Known:
             number = len(target) // 2  # parts come in the order of the cache
             names = f"keys_{number}", f"values_{number}"
             for name, tensor in zip(names, new, strict=True):
@@ -189,12 +190,7 @@ class FrozenTransformer(tf.Module):
         return [[*known_of(cross)] for _, cross, _ in weights["decoder"]]
 
     def _decode(
-        self,
-        x: tf.Tensor,
-        layer: tuple[SubLayer, SubLayer, SubLayer],
-        grow: Callable[[list[tf.Tensor]], _Known],
-        known: list[_Known],
-        shape: Shape,
+        self, x: tf.Tensor, layer: tuple, grow: Callable, known: list[_Known], shape: Shape
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Return the stream after a decoder layer, and the weights of cross-attention.
 
@@ -208,14 +204,10 @@ class FrozenTransformer(tf.Module):
         x, scores = self._attend(x, cross, self._pre(x), known, shape, has_query_bias=True)
         return self._transform(x, feed_forward), scores
 
-    def _keys_values(
-        self, attention: SubLayer, rows: tf.Tensor, shape: Shape
-    ) -> list[list[tf.Tensor]]:
+    def _keys_values(self, attention: SubLayer, rows: tf.Tensor, shape: Shape) -> list[Pair]:
         rows = tf.cast(rows, self._dtype)
-        return [
-            [self._heads(_matmul(rows, x), shape) for x in (part.key, part.value)]
-            for part in attention.parts
-        ]
+        pairs = [(_matmul(rows, part.key), _matmul(rows, part.value)) for part in attention.parts]
+        return [tuple(self._heads(each, shape) for each in pair) for pair in pairs]
 
     def _attend(
         self,
@@ -250,9 +242,8 @@ class FrozenTransformer(tf.Module):
     def _transform(self, x: tf.Tensor, feed_forward: SubLayer) -> tf.Tensor:
         rows, outputs = self._pre(x), []
         for part in feed_forward.parts:
-            kernel, bias = part.expand
-            hidden = tf.nn.bias_add(_matmul(tf.cast(rows, kernel.dtype), kernel), bias)
-            hidden = self._activation(hidden)
+            hidden = _matmul(tf.cast(rows, part.expand.dtype), part.expand)
+            hidden = self._activation(tf.nn.bias_add(hidden, part.bias))
             outputs.append(_matmul(hidden, part.contract))
         return self._post(x, outputs, feed_forward)
 

@@ -95,6 +95,26 @@ class Search:
     by_sentence: bool = True
     alignment: Alignment | None = None
 
+    def require_fit(self, model: TranslationModel, *tokenizers: GraphTokenizer) -> None:
+        """Raise a `ValueError` unless model, tokenizers and search fit together."""
+        config = getattr(model, "config", None)
+        for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+            for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
+                value = getattr(tokenizer, name)
+                if value != (expected := getattr(config, of_model, value)):
+                    raise InputError(
+                        f"the {side} tokenizer has {name}={value}, but the model was trained with "
+                        f"{name}={expected}; give the tokenizers that it was trained with."
+                    )
+        if not self.allow_unknown and not hasattr(tokenizer, "unk_id"):
+            raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
+        if self.max_length < 2:  # a token and the end
+            raise InputError(f"max_length must be at least 2; received {self.max_length}.")
+        is_ours = isinstance(config, ModelConfig)
+        if is_ours and (lack := config.lack_of_positions(self.max_length)):
+            raise InputError(lack)
+        require_search(self.beam_size, self.length_penalty, tokenizer.vocab_size)
+
     def output_limits(self, source_lengths: tf.Tensor) -> tf.Tensor:
         """Return the limits of translations in tokens, see `decoding.result.output_limits`."""
         return output_limits(source_lengths, self.max_length, self.max_length_ratio)
@@ -194,7 +214,7 @@ class ExportTranslator(tf.Module):
     ) -> None:
         super().__init__(name="translator")
         self.search = search = search or Search()
-        _require_fit(model, source_tokenizer, target_tokenizer, search)
+        search.require_fit(model, source_tokenizer, target_tokenizer)
         # Hold the variables of TensorFlow: for a `keras.Variable` in a module, Keras saves a second
         # variable, and a server would restore that instead of the one that the graph reads.
         self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
@@ -321,9 +341,7 @@ class ExportTranslator(tf.Module):
         order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
         return {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
 
-    def _translate_sentences(
-        self, sentences: Sentences, tokenize: Callable[[tf.Tensor], tf.RaggedTensor]
-    ) -> Tensors:
+    def _translate_sentences(self, sentences: Sentences, tokenize: Callable) -> Tensors:
         limits = self.source.max_tokens, self.source.tag_length
         return translate_sentences(sentences, tokenize, self._translate_rows, *limits)
 
@@ -343,32 +361,6 @@ class ExportTranslator(tf.Module):
         source_ids = self.source.padded(self.source.with_end(tokens))
         # A limit of 0 gives a text without tokens an empty translation.
         return source_ids, tf.where(lengths == 0, 0, self.search.output_limits(lengths))
-
-
-def _require_fit(
-    model: TranslationModel,
-    source_tokenizer: GraphTokenizer,
-    target_tokenizer: GraphTokenizer,
-    search: Search,
-) -> None:
-    """Raise a `ValueError` unless model, tokenizers and search fit together."""
-    config = getattr(model, "config", None)
-    for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
-        for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
-            value = getattr(tokenizer, name)
-            if value != (expected := getattr(config, of_model, value)):
-                raise InputError(
-                    f"the {side} tokenizer has {name}={value}, but the model was trained with "
-                    f"{name}={expected}; give the tokenizers that it was trained with."
-                )
-    if not search.allow_unknown and not hasattr(target_tokenizer, "unk_id"):
-        raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
-    if search.max_length < 2:  # a token and the end
-        raise InputError(f"max_length must be at least 2; received {search.max_length}.")
-    is_ours = isinstance(config, ModelConfig)
-    if is_ours and (lack := config.lack_of_positions(search.max_length)):
-        raise InputError(lack)
-    require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
 
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:

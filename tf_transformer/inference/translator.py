@@ -1,6 +1,7 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
 import functools
+import itertools
 import operator
 import os
 import threading
@@ -55,9 +56,8 @@ class Translator:
         self.module = module
         self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
-        self._compiled = (
-            functools.cache(functools.partial(compiled_search, module)) if xla else None
-        )
+        compiled = functools.partial(compiled_search, module)
+        self._compiled = functools.cache(compiled) if xla else None
         self._compiling = threading.Lock()
 
     @classmethod
@@ -98,8 +98,6 @@ class Translator:
             with quiet():
                 # TensorFlow resolves `..` by the text of a path, which is wrong for links.
                 loaded = tf.saved_model.load(os.path.realpath(folder))
-        except PermissionError:
-            raise
         # TensorFlow raises errors of many classes for damaged files.
         except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
             reason = " ".join(str(error).replace("b'", "'").split())[:200] or type(error).__name__
@@ -288,16 +286,12 @@ def _rows(found: dict[str, tf.Tensor]) -> list[dict[str, Any]]:
 
 def _translations(row: Mapping[str, Any]) -> list[Translation]:
     """Return the translations of one text in the order of their scores."""
-    names = ("translations", "scores", "log_probs", "lengths", "truncated", "bytes_dropped")
-    columns = zip(*(row[name] for name in names), strict=True)
-    found = [
-        Translation(*others, row["source_truncated"], bytes_dropped)
-        for *others, bytes_dropped in columns
-        if others[1] > MISSING_SCORE
-    ]
-    if not found:
-        raise InputError("the model's logits are not finite, so its weights are not either.")
-    return found
+    names = ("translations", "scores", "log_probs", "lengths", "truncated")
+    columns = *(row[name] for name in names), itertools.repeat(row["source_truncated"])
+    found = map(Translation, *columns, row["bytes_dropped"])
+    if found := [translation for translation in found if translation.score > MISSING_SCORE]:
+        return found
+    raise InputError("the model's logits are not finite, so its weights are not either.")
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
