@@ -1,7 +1,6 @@
 """`tf-transformer export`: a SavedModel with its manifest, and errors."""
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -41,8 +40,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     assert set(manifest["data"]) == {
         "training corpus", "validation corpus", "source tokenizer", "target tokenizer",
     }  # fmt: skip
-    scores = {name: score["score"] for name, score in manifest["scores"].items()}
-    assert scores == {name: manifest["metrics"][name] for name in ("val_bleu", "val_chrf")}
+    assert set(manifest["signatures"]) == {"val_bleu", "val_chrf"} < set(manifest["metrics"])
     assert verify_files(saved / "1") == []
 
 
@@ -199,10 +197,3 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
 )
 def test_an_invalid_option_is_named(trained_run, tmp_path, capfd, given, words):
     assert_refused(["export", trained_run[0], tmp_path / "saved", *given], words, capfd, tmp_path)
-
-
-def test_a_run_in_training_is_named_with_the_step_that_is_exported(trained_run, export, capfd):
-    with RunDirectory(trained_run[0]).lock():
-        _, manifest = export(trained_run[0], "--beam-size=1")
-    warned = capfd.readouterr().err
-    assert re.search(rf"still being trained; .* of step {manifest['step']}\.", warned)

@@ -1,6 +1,6 @@
 """Beam search: the best of K hypotheses of each sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -81,6 +81,13 @@ def beam_search(
 
     Raises:
         ValueError: As in `greedy_search`, or `n_best` is not from 1 to `beam_size`.
+
+    Example:
+        >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        >>> cache = model.start_decoding(tf.constant([[7, 8, tokenizer.eos_id]]))
+        >>> found = tt.beam_search(model.decode_step, cache, [5], beam_size=4, n_best=2, **ids)
+        >>> found.log_probs.shape
+        TensorShape([1, 2])
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty, n_best, beam_size)
@@ -107,12 +114,12 @@ def beam_search(
         cache=target,
     )
 
-    def make_step(source, limits):
+    def make_step(source: Any, limits: tf.Tensor) -> Callable:
         # A live hypothesis would score best if it ended at its limit without losing any more
         # probability; this is the normalizer of that score.
         largest_normalizer = length_normalizer(tf.cast(limits, tf.float32) + 1.0, length_penalty)
 
-        def step(state):
+        def step(state: _BeamState) -> _BeamState:
             live, finished = state.live, state.finished
             logits, cache = decode_step(
                 tf.reshape(live.token_ids, [-1]), state.index, source, state.cache
@@ -122,9 +129,12 @@ def beam_search(
             # Only the first K may end; otherwise a beam of 1 would not be greedy search.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
             ended = is_end & among_first & (log_probs > NEG_INF) & ~state.done[:, None]
-            finished = _finish(
-                finished, live, ended, log_probs, parents, state.index, length_penalty, top_k
-            )
+            scores = beam_score(log_probs, state.index + 1, length_penalty)
+            scores = tf.where(ended, scores, NEG_INF)
+            lengths = tf.fill(tf.shape(scores), state.index)
+            ids = tf.gather(live.ids, parents, batch_dims=1)
+            newly_finished = _FinishedBeams(scores, log_probs, lengths, ids)
+            finished = _best_of(finished, newly_finished, top_k)
 
             log_probs, indices = top_k(tf.where(is_end, NEG_INF, log_probs), beam_size)
             # At its limit a sentence keeps its live beams, except those that have just ended.
@@ -158,20 +168,16 @@ def beam_search(
 
         return step
 
-    def results_of(state, limits):
+    def results_of(state: _BeamState, limits: tf.Tensor) -> Hypotheses:
         return _rank(state, limits, length_penalty, n_best, pad_id)
 
-    compact = num_steps is None
-    found = Hypotheses(
-        *run_search(make_step, results_of, start, source, limits, pad_id, beam_size, compact)
-    )
-    if not compact:
-        return found
-    longest = tf.reduce_max(tf.pad(tf.reshape(found.lengths, [-1]), [[1, 0]]))
-    return found._replace(ids=found.ids[:, :, :longest])
+    arguments = make_step, results_of, start, source, limits, pad_id, beam_size, num_steps is None
+    return Hypotheses(*run_search(*arguments))
 
 
-def _continuations(logits, live_log_probs, beam_size, top_k):
+def _continuations(
+    logits: tf.Tensor, live_log_probs: tf.Tensor, beam_size: int | tf.Tensor, top_k: Callable
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Find the 2 K most probable continuations of each sentence, best first.
 
     Returns:
@@ -185,29 +191,24 @@ def _continuations(logits, live_log_probs, beam_size, top_k):
     return log_probs, indices // logits.shape[-1], indices % logits.shape[-1]
 
 
-def _finish(finished, live, ended, log_probs, parents, index, length_penalty, top_k):
-    """Merge the continuations that have `ended` into the K best finished hypotheses."""
-    scores = tf.where(ended, beam_score(log_probs, index + 1, length_penalty), NEG_INF)
-    new = _FinishedBeams(
-        scores,
-        log_probs,
-        lengths=tf.fill(tf.shape(scores), index),
-        ids=tf.gather(live.ids, parents, batch_dims=1),
-    )
+def _best_of(finished: _FinishedBeams, new: _FinishedBeams, top_k: Callable) -> _FinishedBeams:
+    """Return the K best finished hypotheses, older and new ones."""
     joined = _FinishedBeams(*(tf.concat(pair, axis=1) for pair in zip(finished, new, strict=True)))
     # If scores are equal, the older hypothesis comes first.
     _, indices = top_k(joined.scores, tf.shape(finished.scores)[1])
     return _FinishedBeams(*(tf.gather(field, indices, batch_dims=1) for field in joined))
 
 
-def _reorder(cache, parents):
+def _reorder(cache: Any, parents: tf.Tensor) -> Any:
     """Give each hypothesis the state of its parent."""
     num_sentences, beam_size = tf.unstack(tf.shape(parents))
     indices = tf.reshape(tf.range(num_sentences)[:, None] * beam_size + parents, [-1])
     return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), cache)
 
 
-def _rank(state, limits, length_penalty, n_best, pad_id):
+def _rank(
+    state: _BeamState, limits: tf.Tensor, length_penalty: Any, n_best: Any, pad_id: int
+) -> Hypotheses:
     """Return `Hypotheses`, in which finished ones rank before truncated ones."""
     finished, limits = state.finished, limits[:, None]
     beam_size = tf.shape(finished.scores)[1]

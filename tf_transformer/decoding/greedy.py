@@ -1,6 +1,6 @@
 """Greedy search: the most probable token at each step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -52,7 +52,14 @@ def greedy_search(
 
     Raises:
         ValueError: A limit is not below `num_steps`, or `length_penalty` is negative, if they are
-            known before the search runs; or the cache has an unknown part.
+                known before the search runs; or the cache has an unknown part.
+
+    Example:
+        >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        >>> cache = model.start_decoding(tf.constant([[7, 8, tokenizer.eos_id]]))
+        >>> found = tt.greedy_search(model.decode_step, cache, limits=[5], **ids)
+        >>> found.lengths.shape, bool(found.lengths[0, 0] <= 5)
+        (TensorShape([1, 1]), True)
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty)
@@ -68,8 +75,8 @@ def greedy_search(
         cache=target,
     )
 
-    def make_step(source, limits):
-        def step(state):
+    def make_step(source: Any, limits: tf.Tensor) -> Callable:
+        def step(state: _GreedyState) -> _GreedyState:
             logits, cache = decode_step(state.token_ids, state.index, source, state.cache)
             token_ids = blockwise_argmax(logits)
             ended, at_limit = token_ids == eos_id, state.index >= limits
@@ -89,7 +96,7 @@ def greedy_search(
 
         return step
 
-    def results_of(state, limits):
+    def results_of(state: _GreedyState, limits: tf.Tensor) -> tuple[tf.Tensor, ...]:
         positions = tf.range(tf.shape(state.ids)[1])
         stops = (state.ids == eos_id) | (positions >= limits[:, None])
         stops = tf.cast(stops, tf.int32)
@@ -100,13 +107,9 @@ def greedy_search(
         log_probs = state.log_probs if with_log_probs else tf.zeros_like(limits, tf.float32)
         return ids, lengths, log_probs, ~ended
 
-    compact = num_steps is None
     ids, lengths, log_probs, truncated = run_search(
-        make_step, results_of, start, source, limits, pad_id, compact=compact
+        make_step, results_of, start, source, limits, pad_id, compact=num_steps is None
     )
-    if compact:
-        # No sentence emits a token in the last step, so the last column holds only padding.
-        ids = ids[:, : tf.maximum(tf.shape(ids)[1] - 1, 0)]
     scored_lengths = lengths + tf.cast(~truncated, tf.int32)
     scores = beam_score(log_probs, scored_lengths, length_penalty)
     fields = Hypotheses(ids, lengths, log_probs, scores, truncated)

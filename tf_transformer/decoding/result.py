@@ -20,6 +20,13 @@ class Hypotheses(NamedTuple):
             hypothesis ended, of the end token.
         scores: float32 `(B, n)`, see `beam_score`.
         truncated: bool `(B, n)`.
+
+    Example:
+        >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        >>> cache = model.start_decoding(tf.constant([[7, 8, tokenizer.eos_id]]))
+        >>> found = tt.beam_search(model.decode_step, cache, [5], beam_size=4, n_best=2, **ids)
+        >>> found.scores.shape, bool(found.scores[0, 0] >= found.scores[0, 1])
+        (TensorShape([1, 2]), True)
     """
 
     ids: tf.Tensor

@@ -17,7 +17,7 @@ class _Batch(NamedTuple):
     def select(self, kept: tf.Tensor, beam_size: int | tf.Tensor) -> "_Batch":
         """Return the batch of the sentences with the indices `kept`, int64 `(L,)`."""
 
-        def gather(structure, indices):
+        def gather(structure: Any, indices: tf.Tensor) -> Any:
             return tf.nest.map_structure(lambda tensor: tf.gather(tensor, indices), structure)
 
         beams = tf.range(beam_size, dtype=kept.dtype)
@@ -42,24 +42,25 @@ def run_search(
 
     Args:
         make_step: `(source, limits) -> step`, where `step(state)` returns the next state.
-        results_of: `(state, limits) -> tuple` of tensors `(B, …)`, of which the first has the ids
-            `(B, …, T)`. Results of unfinished sentences are overwritten later.
+        results_of: `(state, limits) -> tuple` of tensors `(B, …)`: the ids `(B, …, T)`, the
+            lengths, and others. Results of unfinished sentences are overwritten later.
         state: NamedTuple with `index ()`, `done (B,)`, `cache` (the part `"target"`), and
             any other tensors `(B, …)`.
         source: The part `"source"` of the cache.
         compact: Whether to remove sentences, which is impossible in XLA.
 
     Returns:
-        the results of all sentences; T is the number of steps.
+        the results of all sentences; T is the longest length, or the number of steps if not
+        `compact`.
     """
     shapes = _open_shapes(state)
 
-    def decode(state, source, limits):
+    def decode(state: Any, source: Any, limits: tf.Tensor) -> Any:
         step, num_sentences = make_step(source, limits), tf.shape(limits)[0]
         # With compaction, a quarter of the sentences are removed at a time.
         most_done = (num_sentences + 3) // 4 if compact else num_sentences
 
-        def condition(state):
+        def condition(state: Any) -> tf.Tensor:
             return tf.reduce_sum(tf.cast(state.done, tf.int32)) < most_done
 
         return tf.while_loop(condition, lambda s: (step(s),), [state], shape_invariants=[shapes])[0]
@@ -67,7 +68,7 @@ def run_search(
     if not compact:
         return results_of(decode(state, source, limits), limits)
 
-    def decode_and_compact(batch, results):
+    def decode_and_compact(batch: _Batch, results: tuple) -> tuple[_Batch, tuple]:
         end = decode(batch.state, batch.source, batch.limits)
         # Earlier results have shorter ids, because fewer steps had run.
         old_ids = results[0]
@@ -82,18 +83,20 @@ def run_search(
 
     batch = _Batch(state, source, limits, tf.range(tf.shape(limits)[0]))
     results = tuple(results_of(state, limits))
-    return tf.while_loop(
+    ids, lengths, *others = tf.while_loop(
         lambda batch, results: tf.shape(batch.indices)[0] > 0,
         decode_and_compact,
         [batch, results],
         shape_invariants=[_open_shapes(batch), _open_shapes(results)],
     )[1]
+    longest = tf.reduce_max(tf.pad(tf.reshape(lengths, [-1]), [[1, 0]]))
+    return ids[..., :longest], lengths, *others
 
 
 def _open_shapes(structure: Any) -> Any:
     """Return the shape invariants of a loop; the first axis and axes of size 0 are open."""
 
-    def open_shape(tensor):
+    def open_shape(tensor: tf.Tensor) -> tf.TensorShape:
         sizes = tensor.shape.as_list()
         return tf.TensorShape(
             [None if axis == 0 or size == 0 else size for axis, size in enumerate(sizes)]

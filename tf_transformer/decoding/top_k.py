@@ -12,7 +12,8 @@ def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, t
     """Return `tf.math.top_k` by k successive maxima: XLA compiles the original into a slow sort."""
     columns, ranks = tf.range(tf.shape(values)[1]), tf.range(k)
 
-    def step(rank, remaining, best, indices):
+    def step(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        rank, remaining, best, indices = state
         index = tf.argmax(remaining, axis=1, output_type=tf.int32)[:, None]
         at_index, at_rank = columns == index, ranks == rank
         largest = tf.reduce_max(tf.where(at_index, values, _NEG_INF), axis=1, keepdims=True)
@@ -95,7 +96,7 @@ def largest_log_prob(logits: tf.Tensor) -> tf.Tensor:
     return tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
 
 
-def _blocks(values):
+def _blocks(values: tf.Tensor) -> tf.Tensor | None:
     """Return values `(N, V)` in blocks of 64, padded with minus infinity; None if V is small."""
     size = values.shape[-1]
     if size is None or size < 8 * BLOCK_SIZE:

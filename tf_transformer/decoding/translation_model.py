@@ -68,7 +68,7 @@ def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Any, A
         raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
     constants, *parts = (cache.get(name, {}) for name in _PARTS)
 
-    def step(token_ids, index, source, target):
+    def step(token_ids: tf.Tensor, index: tf.Tensor, source: Any, target: Any) -> Any:
         parts = {"constants": constants, "source": source, "target": target}
         logits, cache = decode_step(token_ids, index, parts)
         return tf.cast(logits, tf.float32), cache["target"]

@@ -12,8 +12,8 @@ from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_alig
 from tf_transformer.inference.text_reader import TextReader
 from tf_transformer.tokenizers import GraphTokenizer
 
-_MAX_PAIRS = 1000
-_BATCH_SIZE = 32
+_MAX_PAIRS = 1000  # as many as a run holds out at most
+_BATCH_SIZE = 32  # of which the attention of all layers is in memory
 _TEXT = tf.TensorSpec([None], tf.string)
 
 
@@ -83,7 +83,7 @@ def linked_tokens(
         num_targets.update(target)
         num_both.update(itertools.product(source, target))
 
-    def dice(source, target):
+    def dice(source: bytes, target: bytes) -> float:
         both = num_both[source, target]
         return 2 * both / (num_sources[source] + num_targets[target]) if both > 1 else 0.0
 

@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -45,8 +45,24 @@ def export_ctranslate2(
     Raises:
         ExportError: The library is missing, the model is not a `Transformer` or has learned
             positions for shorter sources alone, or `version_folder` raises it.
+
+    Example:
+        >>> path = tt.export_ctranslate2(model, tokenizer, tokenizer, folder / "demo")
+        >>> path.name, (path / "model.bin").is_file()
+        ('1', True)
     """
-    spec = _specification(model, source_tokenizer, target_tokenizer, quantization, max_length)
+    spec = _specification(model, quantization, max_length)
+    subwords = _vocabulary(target_tokenizer)
+    spec.register_source_vocabulary(_vocabulary(source_tokenizer))
+    spec.register_target_vocabulary(subwords)
+    spec.config.unk_token = subwords[target_tokenizer.unk_id]
+    spec.config.bos_token = subwords[target_tokenizer.bos_id]
+    spec.config.eos_token = subwords[target_tokenizer.eos_id]
+    spec.config.decoder_start_token = spec.config.bos_token
+    spec.config.add_source_eos = source_tokenizer.eos_id != source_tokenizer.pad_id
+    spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=quantization)
     target = version_folder(CTRANSLATE2, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         spec.save(str(folder))
@@ -57,8 +73,8 @@ def export_ctranslate2(
     return target
 
 
-def _specification(model, source_tokenizer, target_tokenizer, quantization, max_length):
-    """Return the library's `TransformerSpec` with a model's weights, checked and quantized."""
+def _specification(model: Transformer, quantization: str | None, max_length: int) -> Any:
+    """Return the library's `TransformerSpec` with a model's weights."""
     try:
         from ctranslate2.specs import Activation, TransformerSpec
     except ImportError:
@@ -89,33 +105,20 @@ def _specification(model, source_tokenizer, target_tokenizer, quantization, max_
     spec.decoder.projection.weight = fill.array(ops.transpose(kernel))
     if bias is not None:
         spec.decoder.projection.bias = fill.array(bias)
-
-    subwords = _vocabulary(target_tokenizer)
-    spec.register_source_vocabulary(_vocabulary(source_tokenizer))
-    spec.register_target_vocabulary(subwords)
-    spec.config.unk_token = subwords[target_tokenizer.unk_id]
-    spec.config.bos_token = subwords[target_tokenizer.bos_id]
-    spec.config.eos_token = subwords[target_tokenizer.eos_id]
-    spec.config.decoder_start_token = spec.config.bos_token
-    spec.config.add_source_eos = source_tokenizer.eos_id != source_tokenizer.pad_id
-    spec.config.layer_norm_epsilon = config.layer_norm_epsilon
-    spec.validate()
-    spec.optimize(quantization=quantization)
     return spec
 
 
-def _vocabulary(tokenizer):
+def _vocabulary(tokenizer: SentencePieceTokenizer) -> list[str]:
     return tokenizer.subwords(range(tokenizer.vocab_size))
 
 
-class _Filler:
+class _Filler(NamedTuple):
     """Copies the weights of Keras layers into the library's specifications."""
 
-    def __init__(self, dtype, num_positions):
-        self.dtype = dtype
-        self.num_positions = num_positions
+    dtype: type
+    num_positions: int
 
-    def stack(self, spec, stack):
+    def stack(self, spec: Any, stack: Any) -> None:
         for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
             attention, linear = layer.self_attention, layer_spec.self_attention.linear
             self.dense(linear[0], attention.query_key_value_projection)
@@ -133,27 +136,26 @@ class _Filler:
         if stack.norm is not None:
             self.norm(spec.layer_norm, stack.norm)
 
-    def embedding(self, spec, embedding_spec, layer):
+    def embedding(self, spec: Any, embedding_spec: Any, layer: Any) -> None:
         embedding_spec.weight = self.array(layer.embedding.embeddings)
         spec.scale_embeddings = layer.scale  # times sqrt(d_model)
         if layer.position_embedding is None:
             # The library's own table has one layout only.
-            sizes = self.num_positions, layer.d_model
-            first = layer.first_position
-            table = sinusoidal_positions(*sizes, first, sinusoids=layer.sinusoids)
+            sizes = self.num_positions, layer.d_model, layer.first_position
+            table = sinusoidal_positions(*sizes, sinusoids=layer.sinusoids)
         else:
             table = layer.position_embedding.embeddings
         spec.position_encodings.encodings = self.array(table)
 
-    def norm(self, spec, layer):
+    def norm(self, spec: Any, layer: Any) -> None:
         spec.gamma = self.array(layer.gamma)
         spec.beta = self.array(layer.beta)
 
-    def dense(self, spec, layer):
+    def dense(self, spec: Any, layer: Any) -> None:
         # Keras keeps a kernel as (inputs, outputs), the library as (outputs, inputs).
         spec.weight = self.array(ops.transpose(layer.kernel))
         spec.bias = self.array(layer.bias)
 
-    def array(self, weights):
+    def array(self, weights: Any) -> np.ndarray:
         # Always copy, because the library quantizes in place and must not change the model.
         return np.array(ops.convert_to_numpy(weights), np.float32).astype(self.dtype)

@@ -10,6 +10,7 @@ which are kept.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -17,14 +18,16 @@ import numpy as np
 import tensorflow as tf
 
 from tf_transformer.decoding.top_k import BLOCK_SIZE
-from tf_transformer.export.frozen import FrozenTransformer, Heads, SubLayer, Units
+from tf_transformer.export.frozen import FrozenTransformer, Heads, Pair, SubLayer, Units
 from tf_transformer.layers.base import quantized_parts
+from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 
 # From this width on, a sub-layer has two parts: half of the heads, or half of the hidden units. A
 # session with two threads between operations runs them at the same time. A product of one row is
 # bound by memory, and TensorFlow does not divide it among threads.
 _WIDTH_OF_PARTS = 512
+Array = np.ndarray
 
 
 def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
@@ -45,11 +48,11 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
     is_wide = config.d_model >= _WIDTH_OF_PARTS
     num_parts = 2 if is_wide and not (config.num_heads % 2 or config.d_ff % 2) else 1
 
-    def by_part(*columns, rows):
+    def by_part(*columns: Array, rows: Array) -> Iterator[tuple[Array, ...]]:
         arrays = [np.split(array, num_parts, axis=-1) for array in columns]
         return zip(*arrays, np.split(rows, num_parts), strict=True)
 
-    def attention(layer, residual, source_norm=None):
+    def attention(layer: Any, residual: Any, source_norm: Any = None) -> SubLayer:
         if hasattr(layer, "query_key_value_projection"):
             parts = _split(layer.query_key_value_projection, 3)
             query, key, value = (fold.read(residual.norm, *part) for part in parts)
@@ -64,14 +67,14 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
         heads = tuple(Heads(*part) for part in parts)
         return SubLayer(heads, bias, fold.kept(residual.norm))
 
-    def feed_forward(layer):
+    def feed_forward(layer: Any) -> SubLayer:
         norm = layer.feed_forward_residual.norm
         expand = fold.read(norm, *_dense(layer.feed_forward.expand))
         contract, bias = fold.write(*_dense(layer.feed_forward.contract))
-        units = tuple(Units(part[:2], part[2]) for part in by_part(*expand, rows=contract))
+        units = tuple(Units(*part) for part in by_part(*expand, rows=contract))
         return SubLayer(units, bias, fold.kept(norm))
 
-    def tables(layer):
+    def tables(layer: Any) -> tuple[Array, tf.Tensor]:
         tokens = _array(layer._embed(np.arange(layer.vocab_size)))
         # A compiled search pads sources to a power of two.
         size = 1 << max(max_length, 16).bit_length()
@@ -115,7 +118,7 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
 class _Fold:
     """The arithmetic of folding, in float64."""
 
-    def __init__(self, config):
+    def __init__(self, config: TransformerConfig) -> None:
         self._norm_first, self._width = config.norm_first, config.d_model
         ones = np.ones(config.d_model) / math.sqrt(config.d_model)
         first = np.eye(config.d_model)[0]
@@ -127,11 +130,11 @@ class _Fold:
             self._basis[:, 0] = 0
             self.floor = math.sqrt(config.d_model * config.layer_norm_epsilon) * first
 
-    def write(self, kernel, bias=0.0):
+    def write(self, kernel: Array, bias: Any = 0.0) -> tuple[Array, Any]:
         """Return the product and the bias of what is added to the residual stream."""
         return kernel @ self._basis, bias @ self._basis if np.ndim(bias) else bias
 
-    def read(self, norm, kernel, bias):
+    def read(self, norm: Any, kernel: Array, bias: Array) -> tuple[Array, Array]:
         """Return the product and the bias that read the stream through a norm."""
         if not self._norm_first:
             return kernel, bias
@@ -139,30 +142,30 @@ class _Fold:
         root = math.sqrt(self._width)
         return root * self._basis.T @ (scale[:, None] * kernel), shift @ kernel + bias
 
-    def kept(self, norm):
+    def kept(self, norm: Any) -> Pair:
         """Return scale and shift of a norm that cannot be folded, otherwise nothing."""
         return () if self._norm_first else (_float32(norm.gamma), _float32(norm.beta))
 
 
-def _pad_rows(array, value=0.0):
+def _pad_rows(array: Array, value: float = 0.0) -> Array:
     """Return a row for each token and as many more as fill the last block of a search."""
     padding = [(0, -len(array) % BLOCK_SIZE)] + [(0, 0)] * (array.ndim - 1)
     return np.pad(array, padding, constant_values=value)
 
 
-def _array(weights):
+def _array(weights: Any) -> Array:
     return keras.ops.convert_to_numpy(weights).astype("float64")
 
 
-def _float32(weights):
+def _float32(weights: Any) -> tf.Tensor:
     return tf.constant(_array(weights), tf.float32)
 
 
-def _dense(layer):
+def _dense(layer: Any) -> tuple[Array, Array]:
     return _array(layer.kernel), _array(layer.bias)
 
 
-def _split(layer, parts):
+def _split(layer: Any, parts: int) -> Iterator[tuple[Array, Array]]:
     """Return kernel and bias of each part of a projection."""
     kernels, biases = (np.split(weights, parts, axis=-1) for weights in _dense(layer))
     return zip(kernels, biases, strict=True)

@@ -1,6 +1,7 @@
 """A Transformer in the form in which it is exported, for translating only; see `folding.py`."""
 
-from collections.abc import Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -12,6 +13,7 @@ from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mas
 
 # A product and its bias, a scale and a shift, or nothing.
 Pair = tuple[Any, Any] | tuple[()]
+Shape = list[tf.Tensor] | None  # (B, T) of rows `(B * T, D)`; None if T is 1
 
 
 class _Weights(tf.Module):
@@ -54,15 +56,9 @@ class Heads(NamedTuple):
 class Units(NamedTuple):
     """The weights of the hidden units of a part of a feed-forward network."""
 
-    expand: Pair
+    expand: Any
+    bias: Any
     contract: Any
-
-
-class _Part(NamedTuple):
-    """The sizes of a part of attention, which its KV cache has."""
-
-    d_model: int
-    num_heads: int
 
 
 class _Known(NamedTuple):
@@ -104,12 +100,10 @@ class FrozenTransformer(tf.Module):
         """Return logits `(B, T, V)`, as `Transformer` does, and with scores also `cross`."""
         weights = self._read()
         source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
-        context, padding = self._encode(weights, source_ids)
         shape, all_scores = tf.unstack(tf.shape(target_ids)), []
         causal = attention_bias(causal_mask(shape[1])[:, None], "float32")
         x = self._embed(weights["embeddings"][-1], target_ids)
-        all_known = self._known_of_context(weights, context, source_ids, padding)
-        for layer, known in zip(weights["decoder"], all_known, strict=True):
+        for layer, known in zip(weights["decoder"], self._encode(weights, source_ids), strict=True):
             x, scores = self._decode(x, layer, lambda new: _Known(*new, causal), known, shape)
             all_scores.append(tf.concat(scores, axis=1))
         logits = self._logits(weights["output"], x)[:, : self.config.target_vocab_size]
@@ -121,11 +115,10 @@ class FrozenTransformer(tf.Module):
     def start_decoding(self, source_ids: tf.Tensor, num_steps: Any = None) -> Cache:
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
         weights = self._read()
-        context, padding = self._encode(weights, source_ids)
-        known = self._known_of_context(weights, context, source_ids, padding)
+        known = self._encode(weights, source_ids)
         num_parts, config = len(known[0]), self.config
-        part = _Part(config.d_model // num_parts, config.num_heads // num_parts)
-        parts = [part] * num_parts * len(known)
+        sizes = {"d_model": config.d_model // num_parts, "num_heads": config.num_heads // num_parts}
+        parts = [types.SimpleNamespace(**sizes)] * num_parts * len(known)
         cache = empty_cache(parts, tf.shape(source_ids)[0], self._dtype, num_steps)
         cache["source"]["layers"] = known
         if num_steps is not None:
@@ -146,7 +139,7 @@ class FrozenTransformer(tf.Module):
         step = DecodingStep.at(index, cache, "float32")
         x = self._embed(weights["embeddings"][-1], token_ids, index)
 
-        def grow(new):
+        def grow(new: Pair) -> _Known:
             number = len(target) // 2  # parts come in the order of the cache
             names = f"keys_{number}", f"values_{number}"
             for name, tensor in zip(names, new, strict=True):
@@ -164,7 +157,9 @@ class FrozenTransformer(tf.Module):
         """
         return {name: weights.read() for name, weights in self._weights.items()}
 
-    def _embed(self, tables, token_ids, index=None):
+    def _embed(
+        self, tables: Pair, token_ids: tf.Tensor, index: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Return rows `(N, D)` of the residual stream, which is always float32."""
         tokens, positions = tables
         tokens = tf.cast(tf.gather(tokens, token_ids), tf.float32)
@@ -172,8 +167,8 @@ class FrozenTransformer(tf.Module):
             return tokens + tf.gather(positions, index)
         return tf.reshape(tokens + positions[: tf.shape(token_ids)[1]], [-1, tokens.shape[-1]])
 
-    def _encode(self, weights, source_ids):
-        """Return the context's rows `(B * S, D)`, and the bias that masks padding, of rank 4."""
+    def _encode(self, weights: dict[str, Any], source_ids: tf.Tensor) -> list[list[_Known]]:
+        """Encode the source; return what cross-attention knows, by decoder layer and part."""
         shape = tf.unstack(tf.shape(source_ids))
         padding = attention_bias(padding_mask(source_ids, self.config.pad_id)[:, None], "float32")
         x = self._embed(weights["embeddings"][0], source_ids)
@@ -182,9 +177,21 @@ class FrozenTransformer(tf.Module):
             known = [_Known(*new, padding) for new in self._keys_values(attention, rows, shape)]
             x, _ = self._attend(x, attention, rows, known, shape)
             x = self._transform(x, feed_forward)
-        return self._pre(x), padding
+        context = self._pre(x)
 
-    def _decode(self, x, layer, grow, known, shape):
+        def known_of(cross: SubLayer) -> Iterator[_Known]:
+            new = self._keys_values(cross, context, shape)
+            for part, (keys, values) in zip(cross.parts, new, strict=True):
+                # The bias of the queries adds to the scores what only the keys determine.
+                queries = self._heads(part.query_bias, None)
+                bias = tf.matmul(queries, keys, transpose_b=True)
+                yield _Known(keys, values, tf.cast(bias, tf.float32) + padding)
+
+        return [[*known_of(cross)] for _, cross, _ in weights["decoder"]]
+
+    def _decode(
+        self, x: tf.Tensor, layer: tuple, grow: Callable, known: list[_Known], shape: Shape
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Return the stream after a decoder layer, and the weights of cross-attention.
 
         `grow` returns the `_Known` of self-attention from the newest keys and values. `known` is
@@ -197,38 +204,28 @@ class FrozenTransformer(tf.Module):
         x, scores = self._attend(x, cross, self._pre(x), known, shape, has_query_bias=True)
         return self._transform(x, feed_forward), scores
 
-    def _known_of_context(self, weights, context, source_ids, padding):
-        """Return the `_Known` of cross-attention, by decoder layer and part."""
-        shape = tf.unstack(tf.shape(source_ids))
-
-        def known(part, keys, values):
-            # The bias of the queries adds to the scores what only the keys determine.
-            queries = self._heads(part.query_bias, None)
-            bias = tf.matmul(queries, keys, transpose_b=True)
-            return _Known(keys, values, tf.cast(bias, tf.float32) + padding)
-
-        def of_layer(cross):
-            new = self._keys_values(cross, context, shape)
-            return [known(part, *pair) for part, pair in zip(cross.parts, new, strict=True)]
-
-        return [of_layer(cross) for _, cross, _ in weights["decoder"]]
-
-    def _keys_values(self, attention, rows, shape):
+    def _keys_values(self, attention: SubLayer, rows: tf.Tensor, shape: Shape) -> list[Pair]:
         rows = tf.cast(rows, self._dtype)
-        return [
-            [self._heads(_matmul(rows, x), shape) for x in (part.key, part.value)]
-            for part in attention.parts
-        ]
+        pairs = [(_matmul(rows, part.key), _matmul(rows, part.value)) for part in attention.parts]
+        return [tuple(self._heads(each, shape) for each in pair) for pair in pairs]
 
-    def _attend(self, x, attention, rows, known, shape, has_query_bias=False):
+    def _attend(
+        self,
+        x: tf.Tensor,
+        attention: SubLayer,
+        rows: tf.Tensor,
+        all_known: list[_Known],
+        shape: Shape,
+        has_query_bias: bool = False,
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Return the stream after a sub-layer of attention, and the weights by part.
 
-        `has_query_bias` says that `known` has the bias of the queries.
+        `has_query_bias` says that `all_known` has the bias of the queries.
         """
         # Of many rows and columns, TensorFlow's other product is twice as fast.
         product = _matmul if shape is None else tf.matmul
         outputs, all_weights = [], []
-        for part, (keys, values, bias) in zip(attention.parts, known, strict=True):
+        for part, (keys, values, bias) in zip(attention.parts, all_known, strict=True):
             queries = _matmul(tf.cast(rows, part.query.dtype), part.query)
             if not has_query_bias:
                 queries = tf.nn.bias_add(queries, part.query_bias)
@@ -242,16 +239,15 @@ class FrozenTransformer(tf.Module):
             all_weights.append(weights)
         return self._post(x, outputs, attention), all_weights
 
-    def _transform(self, x, feed_forward):
+    def _transform(self, x: tf.Tensor, feed_forward: SubLayer) -> tf.Tensor:
         rows, outputs = self._pre(x), []
         for part in feed_forward.parts:
-            kernel, bias = part.expand
-            hidden = tf.nn.bias_add(_matmul(tf.cast(rows, kernel.dtype), kernel), bias)
-            hidden = self._activation(hidden)
+            hidden = _matmul(tf.cast(rows, part.expand.dtype), part.expand)
+            hidden = self._activation(tf.nn.bias_add(hidden, part.bias))
             outputs.append(_matmul(hidden, part.contract))
         return self._post(x, outputs, feed_forward)
 
-    def _heads(self, rows, shape):
+    def _heads(self, rows: tf.Tensor, shape: Shape) -> tf.Tensor:
         """Return rows `(B * T, D)` as `(B, H, T, d_k)`; `shape` is (B, T), or None if T is 1."""
         width = self.config.d_model // self.config.num_heads
         heads = rows.shape[-1] // width
@@ -259,12 +255,12 @@ class FrozenTransformer(tf.Module):
             return tf.reshape(rows, [-1, heads, 1, width])
         return tf.transpose(tf.reshape(rows, [*shape, heads, width]), [0, 2, 1, 3])
 
-    def _pre(self, x):
+    def _pre(self, x: tf.Tensor) -> tf.Tensor:
         if not self.config.norm_first:
             return x
         return x * tf.math.rsqrt(tf.reduce_sum(tf.square(x), axis=-1, keepdims=True))
 
-    def _post(self, x, outputs, sub_layer):
+    def _post(self, x: tf.Tensor, outputs: list[tf.Tensor], sub_layer: SubLayer) -> tf.Tensor:
         for output in (tf.nn.bias_add(outputs[0], sub_layer.bias), *outputs[1:]):
             x = x + tf.cast(output, tf.float32)
         if not sub_layer.norm:
@@ -274,14 +270,14 @@ class FrozenTransformer(tf.Module):
         scale, shift = sub_layer.norm
         return x * tf.math.rsqrt(variance + self.config.layer_norm_epsilon) * scale + shift
 
-    def _logits(self, kernel, x):
+    def _logits(self, kernel: tuple[tf.Tensor, ...], x: tf.Tensor) -> tf.Tensor:
         # A bias added to the logits would take a pass over them, so it is the weights of a 1.
         rows = tf.pad(self._pre(x), [[0, 0], [0, 1]], constant_values=1)
         logits = [_matmul(rows, part) for part in kernel]
         return logits[0] if len(logits) == 1 else tf.concat(logits, axis=-1)
 
 
-def _matmul(x, y, transpose_b=False):
+def _matmul(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     """Multiply two tensors of the same rank.
 
     oneDNN replaces TensorFlow's other products by its own, which take 3 to 6 µs longer to begin

@@ -70,12 +70,11 @@ def export_run(
         >>> translator.search["beam_size"]
         1
     """
-    of_others = {"quantization": quantization}
+    search = {"beam_size": beam_size, "length_penalty": length_penalty}
+    others = {"quantization": quantization}
     if format == "ctranslate2":
-        of_others = {
-            "precision": precision, "beam_size": beam_size, "length_penalty": length_penalty,
-        }  # fmt: skip
-    if given := [flag(name) for name, value in of_others.items() if value is not None]:
+        others = {"precision": precision, **search}
+    if given := [flag(name) for name, value in others.items() if value is not None]:
         raise ConfigError(f"--format {format} does not have {', '.join(given)}; omit it.")
     if overwrite and version is None:
         raise ConfigError("--overwrite replaces a version. Give its number with --version.")
@@ -88,22 +87,14 @@ def export_run(
     # `freeze` rounds the weights of a Transformer, after it has folded them.
     is_folded = architecture_name(config.model) == "transformer"
     trained = restore_model(run, "float32" if is_folded else precision)
-    if run.is_in_training():
-        warn(
-            f"{run_directory}: is still being trained; exporting the best checkpoint so far, of "
-            f"step {trained.checkpoint.step:,}."
-        )
     manifest = _manifest(config, trained, quantization or precision)
     if format == "saved_model":
-        given = {"beam_size": beam_size, "length_penalty": length_penalty}
-        given = {name: value for name, value in given.items() if value is not None}
-        module = _tuned_translator(run, trained, precision, given, manifest)
+        module = _tuned_translator(run, trained, precision, search, manifest)
         return write_saved_model(module, path, version, manifest, overwrite)
     if tag := config.data.source_tag:
         warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
-    model, *tokenizers, _ = trained
-    target, max_length = (path, version, manifest, overwrite), config.data.max_length
-    return export_ctranslate2(model, *tokenizers, *target, quantization, max_length)
+    options = version, manifest, overwrite, quantization, config.data.max_length
+    return export_ctranslate2(*trained[:3], path, *options)
 
 
 def _manifest(config: RunConfig, trained: TrainedModel, precision: str) -> dict[str, Any]:
@@ -112,12 +103,9 @@ def _manifest(config: RunConfig, trained: TrainedModel, precision: str) -> dict[
         "config": config.to_dict(),
         "data": {key: metadata[key] for key in _DATA if key in metadata},
         "step": checkpoint.step,
-        "metrics": checkpoint.metrics,
         # From validation during training: greedy search, in the precision of training.
-        "scores": {
-            name: {"score": checkpoint.metrics[name], "signature": signature}
-            for name, signature in checkpoint.signatures.items()
-        },
+        "metrics": checkpoint.metrics,
+        "signatures": dict(checkpoint.signatures),
         "precision": precision,
         "languages": _languages(config.data),
     }
@@ -135,11 +123,11 @@ def _tuned_translator(
     run: RunDirectory,
     trained: TrainedModel,
     precision: str,
-    given: Mapping[str, Any],
+    search: Mapping[str, Any],
     manifest: dict[str, Any],
 ) -> ExportTranslator:
-    """Choose the alignment and what is not `given` of the search; write them into the manifest."""
-    config = run.config()
+    """Choose the alignment, and what is None of the search; write them into the manifest."""
+    config, given = run.config(), {name: x for name, x in search.items() if x is not None}
     max_length = config.data.max_length
     validation = _validation(run, config.data, manifest["data"].get("validation corpus"))
     model, *tokenizers, _ = trained
@@ -148,30 +136,26 @@ def _tuned_translator(
     alignment = choose_alignment(model, *tokenizers, validation, max_length, tag)
     if alignment is not None:
         manifest["alignment"] = alignment._asdict()
-    settings = dataclasses.replace(search_of(config.data), alignment=alignment)
-
-    def translator_with(search: SearchChoice) -> ExportTranslator:
-        sizes = {"beam_size": search.beam_size, "length_penalty": search.length_penalty}
-        return ExportTranslator(model, *tokenizers, dataclasses.replace(settings, **sizes))
-
-    search = SearchChoice(**given)
-    module = translator_with(search)
-    if "length_penalty" in given or search.beam_size == 1:
+    found = SearchChoice(**given)
+    settings = {"alignment": alignment, "beam_size": found.beam_size}
+    settings = dataclasses.replace(search_of(config.data), **settings)
+    # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these numbers.
+    # With several threads, two exports of one run would have different bytes.
+    translator = Translator.from_model(model, *tokenizers, settings, threads=1)
+    if "length_penalty" in given or found.beam_size == 1:
         chosen = "given" if "beam_size" in given else "beam_size by default"
     elif not validation:
         chosen = "by default, without validation text"
     else:
         say("Choosing the search on the validation text.")
-        # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these
-        # numbers. With several threads, two exports of one run would have different bytes.
-        translator, metric = Translator(module, threads=1), metric_of(config)
-        search = choose_search(translator, validation, search.beam_size, metric=metric)
-        search = search._replace(**given)
+        metric = metric_of(config)
+        found = choose_search(translator, validation, found.beam_size, metric=metric)
+        found = found._replace(**given)
         chosen = f"{'length_penalty ' if given else ''}on validation text"
-        say(str(search))
-        module = translator_with(search)
-    manifest["search"] = {**search._asdict(), "chosen": chosen}
-    return module
+        say(str(found))
+    manifest["search"] = {**found._asdict(), "chosen": chosen}
+    settings = dataclasses.replace(settings, **{name: getattr(found, name) for name in search})
+    return ExportTranslator(model, *tokenizers, settings)
 
 
 def _validation(run: RunDirectory, data: DataConfig, fingerprint: str | None) -> ParallelText:

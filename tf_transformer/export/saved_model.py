@@ -58,9 +58,9 @@ def export_saved_model(
 def write_saved_model(
     module: ExportTranslator,
     path: str | os.PathLike[str],
-    version: int | None = None,
-    manifest: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
+    version: int | None,
+    manifest: Mapping[str, Any] | None,
+    overwrite: bool,
 ) -> pathlib.Path:
     """Do what `export_saved_model` does, with the model as it is."""
     target = version_folder(SAVED_MODEL, path, version, overwrite)

@@ -10,11 +10,11 @@ import numpy as np
 from tf_transformer.data.text import ParallelText
 from tf_transformer.evaluation import BLEU, LOSS, Metric, corpus_score, signatures
 
-DEFAULT_BEAM_SIZE = 4
+DEFAULT_BEAM_SIZE = 4  # and a penalty of 0.6: Vaswani et al. 2017, section 6.1
 DEFAULT_LENGTH_PENALTY = 0.6
 LENGTH_PENALTIES = tuple(6 * n / 10 for n in range(17))  # 0, 0.6, …, 9.6: a search takes up to 10
 _FIRST_LENGTH_PENALTY = 1.2  # so a choice of 0 to 2.4 takes four beams at most
-_MAX_PAIRS = 1000
+_MAX_PAIRS = 1000  # as many as a run holds out at most
 _PAIRS_AT_A_TIME = 125  # the clock is read after each part
 
 
@@ -81,23 +81,20 @@ def choose_search(
         translations += translator(part_sources, beam_size=1)
     value = getattr(corpus_score(translations, targets), name)
     greedy = {"beam_size": 1, "length_penalty": None, "score": value}
-    values: dict[float, float] = {}
+    beams: dict[float, dict[str, Any]] = {}
     untried = {_FIRST_LENGTH_PENALTY}
     while untried:
         penalty = max(untried)
         translations = translator(sources, beam_size=beam_size, length_penalty=penalty)
-        values[penalty] = getattr(corpus_score(translations, targets), name)
-        best = max(values, key=lambda p: (values[p], -abs(p - DEFAULT_LENGTH_PENALTY)))
-        place = LENGTH_PENALTIES.index(best)
-        untried = {*LENGTH_PENALTIES[max(0, place - 1) : place + 2]} - values.keys()
-    beams = [
-        {"beam_size": beam_size, "length_penalty": penalty, "score": values[penalty]}
-        for penalty in sorted(values)
-    ]
-    return SearchChoice(
-        1 if greedy["score"] >= values[best] else beam_size, best, [greedy, *beams],
-        metric.label, len(sources), signatures(targets)[name],
-    )  # fmt: skip
+        value = getattr(corpus_score(translations, targets), name)
+        beams[penalty] = {"beam_size": beam_size, "length_penalty": penalty, "score": value}
+        best = max(beams, key=lambda p: (beams[p]["score"], -abs(p - DEFAULT_LENGTH_PENALTY)))
+        index = LENGTH_PENALTIES.index(best)
+        untried = {*LENGTH_PENALTIES[max(0, index - 1) : index + 2]} - beams.keys()
+    scores = [greedy, *(beams[penalty] for penalty in sorted(beams))]
+    size = 1 if greedy["score"] >= beams[best]["score"] else beam_size
+    facts = metric.label, len(sources), signatures(targets)[name]
+    return SearchChoice(size, best, scores, *facts)
 
 
 def _parts(validation: ParallelText, max_seconds: float) -> Iterator[tuple[list[str], list[str]]]:

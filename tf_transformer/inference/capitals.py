@@ -20,7 +20,7 @@ def fold_capitals(text: tf.Tensor, dotless_i: bool | None = None) -> tf.Tensor:
     """
     text = tf.strings.regex_replace(text, "I\u0307", "İ")
 
-    def count(text, what_else):
+    def count(text: tf.Tensor, what_else: str) -> tf.Tensor:
         return tf.strings.length(tf.strings.regex_replace(text, what_else, ""), "UTF8_CHAR")
 
     plain = tf.strings.regex_replace(text, _MARKUP, "")

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,8 +12,8 @@ from tf_transformer.inference.sentences import BREAK, CJK, Sentences, parts_of
 # Translations of rows of token ids: texts, string `(R,)`, and whether each was truncated.
 Rows = tuple[tf.Tensor, tf.Tensor]
 
-_ROWS_TOGETHER = 64
-_TEXTS_SPLIT_TOGETHER = 256
+_ROWS_TOGETHER = 64  # the default batch size of `Translator`
+_TEXTS_SPLIT_TOGETHER = 256  # many for each call of the graph, and yet not many read ahead
 # Matches two translations, with a NUL between them, that no space separates: the first is empty, or
 # begins with CJK text if it has any, and ends with a full-width stop, before any letter but Hangul;
 # or both have CJK text where they meet.
@@ -66,7 +67,7 @@ def between(translations: tf.Tensor, following: tf.Tensor, spaces: tf.Tensor) ->
     return tf.where(touch & ~apart, "", tf.where(tf.equal(spaces, ""), " ", spaces))
 
 
-def _joined(texts, rows, num_rows, spaces=""):
+def _joined(texts: tf.Tensor, rows: Any, num_rows: Any, spaces: Any = "") -> tf.Tensor:
     """Join the texts `(R,)` of each row, given the white space after each."""
     following, next_row = (tf.concat([x, [end]], 0)[1:] for x, end in ((texts, ""), (rows, -1)))
     ended = texts + tf.where(next_row == rows, between(texts, following, spaces), spaces)
@@ -101,7 +102,7 @@ def in_groups(rows: tf.RaggedTensor, translate: Callable[[tf.RaggedTensor], Rows
     order = tf.argsort(rows.row_lengths(), direction="DESCENDING", stable=True)
     num_groups = -(-tf.size(order) // _ROWS_TOGETHER)
 
-    def step(index, texts, truncated):
+    def step(index: tf.Tensor, texts: tf.TensorArray, truncated: tf.TensorArray) -> tuple:
         start = index * _ROWS_TOGETHER
         found = translate(tf.gather(rows, order[start : start + _ROWS_TOGETHER]))
         return index + 1, texts.write(index, found[0]), truncated.write(index, found[1])

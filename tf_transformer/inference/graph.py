@@ -29,8 +29,7 @@ from tf_transformer.inference.text_reader import TextReader, valid_utf8
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 
-_LARGEST_BEAM = 1024
-_TEXTS_TOGETHER = 256
+_TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 _SOURCE = (
@@ -77,6 +76,12 @@ class Search:
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
+
+    Example:
+        >>> search = tt.Search(beam_size=4, max_length=16)
+        >>> translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
+        >>> translator.search
+        {'beam_size': 4, 'length_penalty': 0.6}
     """
 
     beam_size: int = 1
@@ -90,22 +95,42 @@ class Search:
     by_sentence: bool = True
     alignment: Alignment | None = None
 
+    def require_fit(self, model: TranslationModel, *tokenizers: GraphTokenizer) -> None:
+        """Raise a `ValueError` unless model, tokenizers and search fit together."""
+        config = getattr(model, "config", None)
+        for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+            for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
+                value = getattr(tokenizer, name)
+                if value != (expected := getattr(config, of_model, value)):
+                    raise InputError(
+                        f"the {side} tokenizer has {name}={value}, but the model was trained with "
+                        f"{name}={expected}; give the tokenizers that it was trained with."
+                    )
+        if not self.allow_unknown and not hasattr(tokenizer, "unk_id"):
+            raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
+        if self.max_length < 2:  # a token and the end
+            raise InputError(f"max_length must be at least 2; received {self.max_length}.")
+        is_ours = isinstance(config, ModelConfig)
+        if is_ours and (lack := config.lack_of_positions(self.max_length)):
+            raise InputError(lack)
+        require_search(self.beam_size, self.length_penalty, tokenizer.vocab_size)
 
+    def output_limits(self, source_lengths: tf.Tensor) -> tf.Tensor:
+        """Return the limits of translations in tokens, see `decoding.result.output_limits`."""
+        return output_limits(source_lengths, self.max_length, self.max_length_ratio)
+
+
+@dataclasses.dataclass(eq=False)
 class ModelSearch:
     """The searches for translations by a model, from token ids to `Hypotheses`.
 
     `is_fixed` says whether all sizes are known before the search, as XLA requires.
     """
 
-    def __init__(
-        self,
-        model: TranslationModel,
-        tokenizer: GraphTokenizer,
-        search: Search,
-        is_fixed: bool = False,
-    ) -> None:
-        self.model, self._tokenizer, self._search = model, tokenizer, search
-        self._is_fixed = is_fixed
+    model: TranslationModel
+    tokenizer: GraphTokenizer
+    settings: Search
+    is_fixed: bool = False
 
     @_function(*SEARCH_SPECS)
     def greedy(
@@ -138,10 +163,9 @@ class ModelSearch:
         self, search: Callable[..., Hypotheses], source_ids: tf.Tensor, limits: tf.Tensor
     ) -> Hypotheses:
         num_steps = None
-        if self._is_fixed:  # XLA must derive the largest number of steps from a shape
-            length, settings = tf.shape(source_ids)[1], self._search
-            num_steps = output_limits(length, settings.max_length, settings.max_length_ratio) + 1
-        ids = {name: getattr(self._tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        if self.is_fixed:  # XLA must derive the largest number of steps from a shape
+            num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
+        ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
         cache = self.model.start_decoding(source_ids, num_steps=num_steps)
         return search(self._decode_step, cache, limits, num_steps=num_steps, **ids)
 
@@ -150,8 +174,8 @@ class ModelSearch:
     ) -> tuple[tf.Tensor, Cache]:
         """Return the model's logits, lower for unknown subwords if they are not allowed."""
         logits, cache = self.model.decode_step(token_ids, index, cache)
-        if not self._search.allow_unknown:
-            never = [self._tokenizer.unk_id, *getattr(self._tokenizer, "control_ids", ())]
+        if not self.settings.allow_unknown:
+            never = [self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
             one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
             logits -= tf.reduce_sum(one_hots, axis=0)
         return logits, cache
@@ -190,7 +214,7 @@ class ExportTranslator(tf.Module):
     ) -> None:
         super().__init__(name="translator")
         self.search = search = search or Search()
-        _require_fit(model, source_tokenizer, target_tokenizer, search)
+        search.require_fit(model, source_tokenizer, target_tokenizer)
         # Hold the variables of TensorFlow: for a `keras.Variable` in a module, Keras saves a second
         # variable, and a server would restore that instead of the one that the graph reads.
         self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
@@ -317,9 +341,7 @@ class ExportTranslator(tf.Module):
         order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
         return {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
 
-    def _translate_sentences(
-        self, sentences: Sentences, tokenize: Callable[[tf.Tensor], tf.RaggedTensor]
-    ) -> Tensors:
+    def _translate_sentences(self, sentences: Sentences, tokenize: Callable) -> Tensors:
         limits = self.source.max_tokens, self.source.tag_length
         return translate_sentences(sentences, tokenize, self._translate_rows, *limits)
 
@@ -337,42 +359,13 @@ class ExportTranslator(tf.Module):
         """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         source_ids = self.source.padded(self.source.with_end(tokens))
-        limits = output_limits(lengths, self.search.max_length, self.search.max_length_ratio)
         # A limit of 0 gives a text without tokens an empty translation.
-        return source_ids, tf.where(lengths == 0, 0, limits)
-
-
-def _require_fit(
-    model: TranslationModel,
-    source_tokenizer: GraphTokenizer,
-    target_tokenizer: GraphTokenizer,
-    search: Search,
-) -> None:
-    """Raise a `ValueError` unless model, tokenizers and search fit together."""
-    config = getattr(model, "config", None)
-    for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
-        for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
-            value = getattr(tokenizer, name)
-            expected = getattr(config, of_model, value)
-            if value != expected:
-                raise InputError(
-                    f"the {side} tokenizer has {name}={value}, but the model was trained with "
-                    f"{name}={expected}; give the tokenizers that it was trained with."
-                )
-    if not search.allow_unknown and not hasattr(target_tokenizer, "unk_id"):
-        raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
-    if search.max_length < 2:  # a token and the end
-        raise InputError(f"max_length must be at least 2; received {search.max_length}.")
-    is_ours = isinstance(config, ModelConfig)
-    if is_ours and (lack := config.lack_of_positions(search.max_length)):
-        raise InputError(lack)
-    require_search(search.beam_size, search.length_penalty, target_tokenizer.vocab_size)
+        return source_ids, tf.where(lengths == 0, 0, self.search.output_limits(lengths))
 
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
     """Raise a `ValueError` unless the beam size and the length penalty are in range."""
-    largest = min(_LARGEST_BEAM, vocab_size)
-    if not 1 <= beam_size <= largest:
-        raise InputError(f"beam_size must be from 1 to {largest}; received {beam_size}.")
+    if not 1 <= beam_size <= vocab_size:
+        raise InputError(f"beam_size must be from 1 to {vocab_size}; received {beam_size}.")
     if not 0 <= length_penalty <= 10:
         raise InputError(f"length_penalty must be from 0 to 10; received {length_penalty}.")

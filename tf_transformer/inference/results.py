@@ -21,6 +21,11 @@ class Translation(NamedTuple):
         truncated: Whether the translation reached its limit before an end token.
         source_truncated: Whether source tokens were dropped, or several lines searched as one.
         bytes_dropped: Whether the model wrote bytes that form no character; the text lacks them.
+
+    Example:
+        >>> [[best]] = translator.stream(["Good morning!"])
+        >>> best.text == translator("Good morning!")
+        True
     """
 
     text: str
@@ -45,11 +50,6 @@ class TargetProbability(NamedTuple):
     log_prob: float
     num_tokens: int
     truncated: bool
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "TargetProbability":
-        """Make an instance from the outputs of the signature `score` for one pair."""
-        return cls(*(row[name] for name in cls._fields))
 
 
 class AlignedPair(NamedTuple):

@@ -1,5 +1,6 @@
 """The probability and the alignment that a model gives to a translation."""
 
+import dataclasses
 import inspect
 from collections.abc import Collection
 from typing import NamedTuple
@@ -49,6 +50,7 @@ def _call_arguments(model: TranslationModel) -> Collection[str]:
     return inspect.signature(call).parameters if callable(call) else ()
 
 
+@dataclasses.dataclass(frozen=True)
 class TeacherForcing:
     """Forward passes of a model on sources and their given translations.
 
@@ -57,15 +59,10 @@ class TeacherForcing:
     `alignment` is the attention that `align` returns; None means `default_alignment`.
     """
 
-    def __init__(
-        self,
-        model: TranslationModel,
-        source: TextReader,
-        target: TextReader,
-        alignment: Alignment | None = None,
-    ) -> None:
-        self._model, self._source, self._target = model, source, target
-        self._alignment = alignment
+    model: TranslationModel
+    source: TextReader
+    target: TextReader
+    alignment: Alignment | None = None
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute the probability of each target.
@@ -75,10 +72,10 @@ class TeacherForcing:
             `TargetProbability`.
         """
         source, target, truncated = self._tokens(source, target)
-        labels = self._target.with_end(target)
-        logits = self._model(self._inputs(source, target), training=False)
+        labels = self.target.with_end(target)
+        logits = self.model(self._inputs(source, target), training=False)
         log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(
-            self._target.padded(labels), tf.cast(logits, tf.float32)
+            self.target.padded(labels), tf.cast(logits, tf.float32)
         )
         num_tokens = tf.cast(labels.row_lengths(), tf.int32)
         is_token = tf.sequence_mask(num_tokens, tf.shape(log_probs)[1])
@@ -93,7 +90,7 @@ class TeacherForcing:
             whose rows sum to 1 and are 0 in the padding.
         """
         found, layers = self.attend(source, target)
-        layer, shifted, *_ = self._alignment or default_alignment(len(layers))
+        layer, shifted, *_ = self.alignment or default_alignment(len(layers))
         # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
         attention = layers[layer][:, 1:] if shifted else layers[layer][:, :-1]
         is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
@@ -116,11 +113,11 @@ class TeacherForcing:
         """
         source, target, truncated = self._tokens(source, target)
         inputs = self._inputs(source, target)
-        cross = self._model(inputs, training=False, return_attention_scores=True)[1]["cross"]
+        cross = self.model(inputs, training=False, return_attention_scores=True)[1]["cross"]
         layers = [tf.reduce_mean(tf.cast(scores, tf.float32), axis=1) for scores in cross]
         subwords = {
-            "source_subwords": self._source.tokenizer.id_to_string(source).to_tensor(""),
-            "target_subwords": self._target.tokenizer.id_to_string(target).to_tensor(""),
+            "source_subwords": self.source.tokenizer.id_to_string(source).to_tensor(""),
+            "target_subwords": self.target.tokenizer.id_to_string(target).to_tensor(""),
             "source_lengths": tf.cast(source.row_lengths(), tf.int32),
             "target_lengths": tf.cast(target.row_lengths(), tf.int32),
         }
@@ -136,11 +133,11 @@ class TeacherForcing:
         )
         with tf.control_dependencies([] if same is None else [same]):
             source = tf.identity(source)
-        source, source_truncated = self._source.first_tokens(valid_utf8(source))
-        target, target_truncated = self._target.first_tokens(valid_utf8(target))
-        return self._source.with_end(source), target, source_truncated | target_truncated
+        source, source_truncated = self.source.first_tokens(valid_utf8(source))
+        target, target_truncated = self.target.first_tokens(valid_utf8(target))
+        return self.source.with_end(source), target, source_truncated | target_truncated
 
     def _inputs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-        begins = tf.fill([target.nrows(), 1], self._target.tokenizer.bos_id)
-        target_ids = self._target.padded(tf.concat([begins, target], axis=1))
-        return {"source_ids": self._source.padded(source), "target_ids": target_ids}
+        begins = tf.fill([target.nrows(), 1], self.target.tokenizer.bos_id)
+        target_ids = self.target.padded(tf.concat([begins, target], axis=1))
+        return {"source_ids": self.source.padded(source), "target_ids": target_ids}

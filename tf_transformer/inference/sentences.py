@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -211,7 +211,7 @@ def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple
 _split = tf.function(split_lines, autograph=False, reduce_retracing=True)
 
 
-def _rewritten(text, rules):
+def _rewritten(text: Any, rules: Sequence[tuple[str, bytes]]) -> Any:
     for pattern, rewrite in rules:
         text = tf.strings.regex_replace(text, pattern, rewrite)
     return text

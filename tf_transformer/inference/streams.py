@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-_BATCHES_SORTED_TOGETHER = 16
+_BATCHES_SORTED_TOGETHER = 16  # many, for little padding, and yet not many read ahead
 
 S, T = TypeVar("S"), TypeVar("T")
 

@@ -1,10 +1,11 @@
 """The translator: text in, text out, from a model in memory or a SavedModel on disk."""
 
 import functools
+import itertools
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -55,9 +56,8 @@ class Translator:
         self.module = module
         self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
-        self._compiled = (
-            functools.cache(functools.partial(compiled_search, module)) if xla else None
-        )
+        compiled = functools.partial(compiled_search, module)
+        self._compiled = functools.cache(compiled) if xla else None
         self._compiling = threading.Lock()
 
     @classmethod
@@ -98,8 +98,6 @@ class Translator:
             with quiet():
                 # TensorFlow resolves `..` by the text of a path, which is wrong for links.
                 loaded = tf.saved_model.load(os.path.realpath(folder))
-        except PermissionError:
-            raise
         # TensorFlow raises errors of many classes for damaged files.
         except (OSError, IndexError, ValueError, RuntimeError, tf.errors.OpError) as error:
             reason = " ".join(str(error).replace("b'", "'").split())[:200] or type(error).__name__
@@ -241,7 +239,8 @@ class Translator:
         Raises:
             ValueError: The numbers of sources and targets differ, or the model cannot score.
         """
-        return self._of_pairs("score", TargetProbability.of, sources, targets, batch_size)
+        rows = self._rows_of_pairs("score", sources, targets, batch_size)
+        return [TargetProbability(**row) for row in rows]
 
     def align(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
@@ -250,24 +249,19 @@ class Translator:
 
         `visualization.plot_alignment` draws a result. Arguments and errors are those of `score`.
         """
-        return self._of_pairs("align", AlignedPair.of, sources, targets, batch_size)
+        rows = self._rows_of_pairs("align", sources, targets, batch_size)
+        return [AlignedPair.of(row) for row in rows]
 
-    def _of_pairs(
-        self,
-        name: str,
-        result_of: Callable[[Mapping[str, Any]], Any],
-        sources: Iterable[str],
-        targets: Iterable[str],
-        batch_size: int,
-    ) -> list[Any]:
+    def _rows_of_pairs(
+        self, name: str, sources: Iterable[str], targets: Iterable[str], batch_size: int
+    ) -> list[dict[str, Any]]:
         function = getattr(self.module, name, None)
         if function is None:
             raise ValueError(f"the model of this translator has no {name}.")
         pairs = zip(_checked(sources), _checked(targets), strict=True)
 
-        def run_batch(batch: list[tuple[str, str]]) -> list[Any]:
-            found = function(*map(_constant, zip(*batch, strict=True)))
-            return [result_of(row) for row in _rows(found)]
+        def run_batch(batch: list[tuple[str, str]]) -> list[dict[str, Any]]:
+            return _rows(function(*map(_constant, zip(*batch, strict=True))))
 
         return list(translate_in_order(pairs, run_batch, batch_size, self._threads))
 
@@ -292,16 +286,12 @@ def _rows(found: dict[str, tf.Tensor]) -> list[dict[str, Any]]:
 
 def _translations(row: Mapping[str, Any]) -> list[Translation]:
     """Return the translations of one text in the order of their scores."""
-    names = ("translations", "scores", "log_probs", "lengths", "truncated", "bytes_dropped")
-    columns = zip(*(row[name] for name in names), strict=True)
-    found = [
-        Translation(*others, row["source_truncated"], bytes_dropped)
-        for *others, bytes_dropped in columns
-        if others[1] > MISSING_SCORE
-    ]
-    if not found:
-        raise InputError("the model's logits are not finite, so its weights are not either.")
-    return found
+    names = ("translations", "scores", "log_probs", "lengths", "truncated")
+    columns = *(row[name] for name in names), itertools.repeat(row["source_truncated"])
+    found = map(Translation, *columns, row["bytes_dropped"])
+    if found := [translation for translation in found if translation.score > MISSING_SCORE]:
+        return found
+    raise InputError("the model's logits are not finite, so its weights are not either.")
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:

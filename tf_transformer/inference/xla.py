@@ -4,12 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tf_transformer.inference.graph import SEARCH_SPECS, ExportTranslator
+from tf_transformer.inference.graph import SEARCH_SPECS
 
-_FEW_WEIGHTS = 8_000_000
-_SHORTEST = 16  # tokens; shorter sources are padded to it
+_SHORTEST = 16  # tokens; shorter sources are padded to it, or XLA would compile four times more
 
 
 def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
@@ -19,33 +17,20 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
     Batches are padded to a few shapes of at most `batch_size` rows; XLA compiles once for each.
     """
 
-    @tf.function(input_signature=SEARCH_SPECS, autograph=False)
-    def search(
-        source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
-    ) -> list[tf.Tensor]:
+    @tf.function(input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
+    def search(source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor) -> Any:
         if beam_size == 1:
-            return [*module.fixed_greedy(source_ids, limits, length_penalty)]
-        return [*module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)]
+            return module.fixed_greedy(source_ids, limits, length_penalty)
+        return module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
 
-    # Make the weights of a SavedModel constants if they are few: they never change, and each weight
-    # that is an argument costs 3 µs in every call.
-    num_weights = sum(weight.shape.num_elements() for weight in module.weights)
-    if not isinstance(module, ExportTranslator) and num_weights <= _FEW_WEIGHTS:
-        search = convert_variables_to_constants_v2(
-            search.get_concrete_function(), lower_control_flow=False
-        )
-    compiled = tf.function(search, input_signature=SEARCH_SPECS, jit_compile=True, autograph=False)
-
-    def translate(
-        text: tf.Tensor, length_penalty: tf.Tensor, batch_size: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def translate(text: tf.Tensor, length_penalty: tf.Tensor, batch_size: tf.Tensor) -> Any:
         source_ids, limits, source_truncated = module.tokenize(text)
         num_rows, length = tf.unstack(tf.shape(source_ids))
         padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
         padded_length = tf.maximum(_SHORTEST, _power_of_two(length)) - length
         paddings = [[0, padded_rows], [0, padded_length]]
         source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
-        found = compiled(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
+        found = search(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
         return module.detokenize(*(field[:num_rows] for field in found), source_truncated)
 
     specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)

@@ -82,15 +82,6 @@ class RunDirectory:
         """Return whether a directory holds a run."""
         return cls(path).config_path.is_file()
 
-    def is_in_training(self) -> bool:
-        """Return whether a process is training in this directory."""
-        try:
-            with self.lock_path.open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:  # BlockingIOError, or there is no such file
-            return isinstance(error, BlockingIOError)
-        return False
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the directory for training; the system also unlocks it when the process ends."""

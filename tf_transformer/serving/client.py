@@ -98,7 +98,7 @@ class Client:
 
     def score(self, sources: Texts, targets: Texts) -> TargetProbability | list[TargetProbability]:
         """Return the probability of a given translation, or of each in a list."""
-        return self._results("score", TargetProbability.of, sources, targets)
+        return self._results("score", lambda row: TargetProbability(**row), sources, targets)
 
     def align(self, sources: Texts, targets: Texts) -> AlignedPair | list[AlignedPair]:
         """Return the attention of a given translation to its source, or of each in a list."""
