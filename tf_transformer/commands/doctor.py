@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tf_transformer.commands.models import open_translator
+from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
@@ -27,7 +27,7 @@ from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.checks import Check, diagnose
 from tf_transformer.serving.exported_models import translate_in_session, translate_with_ctranslate2
 
-_EXAMPLES = 3
+_EXAMPLES = 3  # of lines that differ, to see what kind of difference it is
 _Form = tuple[Callable[..., list[str]], dict[str, int]]  # see `_other_form`
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 _ROWS = 7  # batch size for counting the rows of outputs; no warm-up record has this size
 _STAND_IN = b"This is a text."
-_MOST_LINES = 5
+_MOST_LINES = 5  # of one check: the first problems are often the cause of the others
 
 
 class Check(NamedTuple):

@@ -8,7 +8,7 @@ from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetP
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.connection import Connection, UnexpectedAnswerError
 
-_REQUEST_CHARACTERS = 50_000  # half of what the local server takes, if the texts are short
+_REQUEST_CHARACTERS = 50_000  # half of what the local server takes by default
 
 Texts = str | Iterable[str]  # one text for one result, or several for a list of results
 
