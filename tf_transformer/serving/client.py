@@ -17,6 +17,11 @@ class Hypothesis(NamedTuple):
     """One of the best translations of a text, with its beam score and its number of tokens.
 
     `truncated` says whether part of the text was dropped or a hypothesis reached the length limit.
+
+    Example:
+        >>> from tf_transformer.serving import Hypothesis
+        >>> Hypothesis("Good morning!", score=-0.25, length=4, truncated=False).text
+        'Good morning!'
     """
 
     text: str
@@ -29,6 +34,12 @@ class DocumentTranslation(NamedTuple):
     """A translated document, with the white space and the line breaks of the source.
 
     `truncated` says whether the translation of any sentence reached the length limit.
+
+    Example:
+        >>> from tf_transformer.serving import DocumentTranslation
+        >>> sources, translations = ["Ja.", "Nein."], ["Yes.", "No."]
+        >>> DocumentTranslation("Yes.  No.", sources, translations, False).translation
+        'Yes.  No.'
     """
 
     translation: str
