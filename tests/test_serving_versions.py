@@ -1,7 +1,5 @@
 """The version of a model that is served: which one is loaded, and what is refused."""
 
-import re
-
 import pytest
 import tensorflow as tf
 from stub_server import StubModel, make_version, write_manifest
@@ -25,7 +23,7 @@ def loaded(monkeypatch):
     """The names of the versions that were loaded, as stubs."""
     found = []
 
-    def load(folder, threads):
+    def load(folder):
         found.append(folder.name)
         if (folder / "saved_model.pb").read_text() == "broken":
             raise RuntimeError("Could not find variable\nand much more")
@@ -65,26 +63,26 @@ def test_two_folders_of_one_number_are_not_served(folder, loaded):
     assert not loaded
 
 
-@pytest.mark.parametrize("is_file", [True, False])
-def test_a_highest_version_without_a_saved_model_is_named(folder, loaded, is_file):
-    """TensorFlow Serving takes it, too, and then serves nothing."""
-    (folder / "99").touch() if is_file else (folder / "99").mkdir()
-    message = f"{folder / '99'}: holds no SavedModel, but a server takes the highest version."
-    with pytest.raises(InputError, match=re.escape(message)):
-        load_version(folder)
-    assert not loaded
+def test_a_version_can_be_named(folder, loaded, monkeypatch):
+    make(folder, 2)
+    version = load_version(folder / "1")
+    assert (version.name, version.number, loaded) == ("demo", 1, ["1"])
+    monkeypatch.chdir(folder / "1")
+    assert load_version(".").number == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("missing", "no SavedModel there"),
-        ("demo/1", r"1: is one version of a model. Give the folder of its versions: .*demo"),
-    ],
-)
-def test_a_folder_without_versions_is_named(folder, path, message):
-    with pytest.raises(InputError, match=message):
-        load_version(folder.parent / path)
+def test_a_version_without_a_saved_model_is_passed_over(folder, loaded):
+    (folder / "9").mkdir()
+    (folder / "10").touch()
+    assert load_version(folder).number == 1
+
+
+def test_a_folder_without_versions_is_named(folder):
+    with pytest.raises(InputError, match="no SavedModel there"):
+        load_version(folder.parent / "missing")
+    (folder / "1").rename(folder / "first")
+    with pytest.raises(InputError, match="demo/first: a version must have a number"):
+        load_version(folder / "first")
 
 
 def test_a_version_that_cannot_be_served_is_an_error(folder, loaded):

@@ -130,6 +130,12 @@ def corpus_score(
     Raises:
         TypeError: An argument is a str, whose characters would be scored as sentences.
         ValueError: The lengths differ, or there is nothing to score.
+
+    Example:
+        >>> translations = ["A dog runs.", "A cat sleeps."]
+        >>> scores = tt.corpus_score(translations, ["A dog runs.", "The cat sleeps."])
+        >>> scores.bleu, scores.chrf, scores.tokens
+        (72.31, 83.63, 8)
     """
     if isinstance(translations, str) or isinstance(references, str):
         raise TypeError("translations and references must be lists of str, not a str; give [text]")

@@ -8,7 +8,7 @@ tf-transformer attention runs/de_en "Wo ist der Bahnhof?" --output attention.svg
 
 import warnings
 
-from tf_transformer.commands.models import open_translator
+from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, argument, option
 from tf_transformer.errors import InputError
 from tf_transformer.runs.run_directory import warn

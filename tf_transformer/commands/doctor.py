@@ -9,14 +9,13 @@ tf-transformer doctor saved_models/de_en --same-as runs/de_en --source test.de
 """
 
 import functools
-import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from pydantic import Field
 
-from tf_transformer.commands.models import open_translator
+from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
@@ -28,7 +27,7 @@ from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.checks import Check, diagnose
 from tf_transformer.serving.exported_models import translate_in_session, translate_with_ctranslate2
 
-_EXAMPLES = 3
+_EXAMPLES = 3  # of lines that differ, to see what kind of difference it is
 _Form = tuple[Callable[..., list[str]], dict[str, int]]  # see `_other_form`
 
 
@@ -36,7 +35,6 @@ class Options(Checked):
     """The options of `doctor`."""
 
     saved_model: str | None = argument("SAVED_MODEL", "default: check only the installation", None)
-    as_json: bool = option(False, "print one JSON object instead", name="json")
     same_as: str | None = option(
         None,
         "a run, a CTranslate2 export or another SavedModel that should give the same translations",
@@ -60,19 +58,13 @@ def run(options: Options) -> int:
     if options.same_as:
         other, sources = _other_form(options.same_as), read_lines(options.source)
         comparison = _compare(folder, other, sources, options.max_different)
-    failed, results = 0, []
+    failed = 0
     for check in _checks(folder, comparison, options.saved_model):
         failed += check.status == "FAIL"
-        results.append(check._asdict())
-        if not options.as_json:
-            # A damaged file or a bad translation may have characters that confuse a terminal.
-            message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in check.message)
-            print(f"{check.status:4}  {check.name:10}  {message}", flush=True)
-    if options.as_json:
-        report = {"saved_model": folder and str(folder), "failed": failed, "checks": results}
-        print(json.dumps(report))
-    else:
-        print(f"{failed} failed." if failed else "Nothing failed.")
+        # A damaged file or a bad translation may have characters that confuse a terminal.
+        message = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in check.message)
+        print(f"{check.status:4}  {check.name:10}  {message}", flush=True)
+    print(f"{failed} failed." if failed else "Nothing failed.")
     return 1 if failed else 0
 
 

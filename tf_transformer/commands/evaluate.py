@@ -17,7 +17,7 @@ import json
 import math
 import time
 
-from tf_transformer.commands.models import open_translator
+from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.errors import ConfigError

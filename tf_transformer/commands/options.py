@@ -56,11 +56,9 @@ def argument(metavar: str, help_text: str = "", default: Any = ...) -> Any:
     return Field(default, title=metavar, description=help_text, json_schema_extra=is_argument)
 
 
-def option(
-    default: Any, help_text: str, metavar: str | None = None, name: str | None = None
-) -> Any:
-    """Return a field that is an option; give its `name` if a Python field cannot have it."""
-    return Field(default, title=metavar, description=help_text, alias=name)
+def option(default: Any, help_text: str, metavar: str | None = None) -> Any:
+    """Return a field that is an option."""
+    return Field(default, title=metavar, description=help_text)
 
 
 def group(of: type, fields: Mapping[str, FieldInfo] | None = None) -> Any:
@@ -92,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     for name, field in options.__pydantic_fields__.items():
         fields = (field.json_schema_extra or {}).get("group")
         if fields is None:
-            _add_option(parser, field.alias or name, field, "store_true")
+            _add_option(parser, name, field, "store_true")
             continue
         # A file of settings may say true, so the command line must be able to say false.
         is_dict = field.default_factory is dict

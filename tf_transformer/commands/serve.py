@@ -28,12 +28,6 @@ class Options(Checked):
     saved_model: str = argument("SAVED_MODEL", "such as saved_models/NAME")
     port: Annotated[int, Field(ge=0, le=65535)] = option(8501, "port; 0 is any free one")
     host: str = option("127.0.0.1", "where to listen; 0.0.0.0 lets other machines in", "ADDRESS")
-    allowed_hosts: list[str] | None = option(
-        None,
-        "host names that clients may use (default: those of this machine, or any if other "
-        "machines are let in)",
-        "NAME",
-    )
     no_batching: bool = option(False, "run each request alone, even if many arrive at once")
     limits: Limits = group(Limits)
 
@@ -55,7 +49,6 @@ def run(options: Options) -> int:
         options.port,
         limits=options.limits,
         batching=not options.no_batching,
-        allowed_hosts=options.allowed_hosts,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     status = 0

@@ -19,7 +19,7 @@ import rich.progress
 from pydantic import PositiveInt
 from rich.console import Console
 
-from tf_transformer.commands.models import open_translator
+from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.text import decode_lines
 from tf_transformer.errors import InputError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tf_transformer.inference.results import Translation
 
 ADVICE_FOR_TEXT = "texts come from standard input (echo TEXT | …) or --input"
-_LINES_NAMED = 5
+_LINES_NAMED = 5  # in a warning, which is one line
 
 
 class Options(Checked):

@@ -9,11 +9,9 @@ import numpy as np
 
 from tf_transformer.serving.session import SavedModelSession
 
-MAX_TEXTS = 64
-MAX_CHARACTERS = 20_000
-# On a slow laptop a batch of 64 sentences takes ten seconds. Requests behind more than this number
-# would wait for longer than clients do.
-MAX_QUEUE = 256
+MAX_TEXTS = 64  # as in exports' settings for TensorFlow Serving
+MAX_CHARACTERS = 20_000  # 64 texts of three sentences; a batch takes memory for each sentence
+MAX_QUEUE = 256  # four full batches of single texts; who comes later should ask again
 # Seconds after a batch of several requests. Without them, batches are half as large under load, and
 # a request takes a third more of the processor's time.
 _PAUSE = 0.005

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 _ROWS = 7  # batch size for counting the rows of outputs; no warm-up record has this size
 _STAND_IN = b"This is a text."
-_MOST_LINES = 5
+_MOST_LINES = 5  # of one check: the first problems are often the cause of the others
 
 
 class Check(NamedTuple):
@@ -47,14 +47,13 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
 
 
 def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
-    # Isolated mode ignores PYTHONPATH and the user's packages, so the job passes on `sys.path`.
-    job = {"sys_path": [path for path in sys.path if path], "folder": folder and str(folder)}
+    # With -P, the folder of this file is no place of modules.
     done = subprocess.run(
-        [sys.executable, "-I", __file__],
-        input=json.dumps(job),
+        [sys.executable, "-P", __file__, *([str(folder)] if folder else [])],
         capture_output=True,
         encoding="utf-8",
         errors="replace",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     yield from (Check(*json.loads(line)) for line in done.stdout.splitlines())
     if done.returncode:
@@ -66,17 +65,15 @@ def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
 
 def _main() -> None:
     """Run the checks in this process, and print the results for the parent process."""
-    job = json.load(sys.stdin)
-    sys.path[:] = job["sys_path"]
     sys.modules["tf_transformer"] = None  # makes importing it an error
     # Libraries may print too, and their output must not mix with the results.
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for check in check_session(job["folder"]):
+    for check in check_session(*sys.argv[1:]):
         print(json.dumps(check), file=results, flush=True)
 
 
-def check_session(folder: str | None) -> Iterator[Check]:
+def check_session(folder: str | None = None) -> Iterator[Check]:
     """Yield the checks of TensorFlow and, if `folder` is given, of a SavedModel in a session."""
     name, advice = "tensorflow", "Install it again."
     try:

@@ -8,7 +8,7 @@ from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetP
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.connection import Connection, UnexpectedAnswerError
 
-_REQUEST_CHARACTERS = 50_000  # half of what the local server takes, if the texts are short
+_REQUEST_CHARACTERS = 50_000  # half of what the local server takes by default
 
 Texts = str | Iterable[str]  # one text for one result, or several for a list of results
 
@@ -17,6 +17,11 @@ class Hypothesis(NamedTuple):
     """One of the best translations of a text, with its beam score and its number of tokens.
 
     `truncated` says whether part of the text was dropped or a hypothesis reached the length limit.
+
+    Example:
+        >>> from tf_transformer.serving import Hypothesis
+        >>> Hypothesis("Good morning!", score=-0.25, length=4, truncated=False).text
+        'Good morning!'
     """
 
     text: str
@@ -29,6 +34,12 @@ class DocumentTranslation(NamedTuple):
     """A translated document, with the white space and the line breaks of the source.
 
     `truncated` says whether the translation of any sentence reached the length limit.
+
+    Example:
+        >>> from tf_transformer.serving import DocumentTranslation
+        >>> sources, translations = ["Ja.", "Nein."], ["Yes.", "No."]
+        >>> DocumentTranslation("Yes.  No.", sources, translations, False).translation
+        'Yes.  No.'
     """
 
     translation: str

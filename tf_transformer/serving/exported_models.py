@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tf_transformer.machine import num_cores
+
 if TYPE_CHECKING:
     from tf_transformer.inference.graph import Search
 
@@ -24,7 +26,7 @@ def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str
         return [text.decode() for text in found["translation"]]
 
     model = SavedModelSession(folder)
-    return list(translate_in_order(iter(texts), translate, _BATCH_SIZE, threads=1))
+    return list(translate_in_order(iter(texts), translate, _BATCH_SIZE, num_cores()))
 
 
 def translate_with_ctranslate2(

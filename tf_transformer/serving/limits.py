@@ -8,7 +8,13 @@ from tf_transformer.config_fields import CHECKED, setting
 
 @dataclass(frozen=True, config=CHECKED)
 class Limits:
-    """The limits of a request; each is an option of `tf-transformer serve`."""
+    """The limits of a request; each is an option of `tf-transformer serve`.
+
+    Example:
+        >>> from tf_transformer.serving import Limits
+        >>> Limits(request_seconds=10).max_texts
+        64
+    """
 
     max_characters: PositiveInt = setting(
         100_000, "characters in all texts of a request; status 413 if exceeded"

@@ -2,13 +2,12 @@
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from tf_transformer.errors import InputError
 from tf_transformer.export import manifest
-from tf_transformer.inference.versions import SAVED_MODEL, find_saved_model, versions
+from tf_transformer.inference.versions import find_saved_model, version_number
 from tf_transformer.machine import only_errors_of_tensorflow
 from tf_transformer.serving.session import SavedModelSession
 
@@ -24,22 +23,17 @@ class Version:
 
 
 def load_version(path: str | os.PathLike[str]) -> Version:
-    """Verify, load and warm up the highest version in a folder such as `saved_models/de_en`.
+    """Verify, load and warm up a version, or the highest one in a folder of versions.
 
-    The folder has the model's name. If the version has a manifest, its files must be those of it.
+    The model has the name of that folder. If there is a manifest, the files must be those of it.
 
     Raises:
-        InputError: There is no version, or the highest cannot be served.
+        InputError: There is no version, or it cannot be served.
     """
-    path = pathlib.Path(path)
-    if (path / SAVED_MODEL).is_file():
-        advice = f"Give the folder of its versions: {path.resolve().parent}"
-        raise InputError(f"{path}: is one version of a model. {advice}")
-    find_saved_model(path)
-    number, folder = max(versions(path).items())
-    if not (folder / SAVED_MODEL).is_file():
-        message = "holds no SavedModel, but a server takes the highest version. Remove it."
-        raise InputError(f"{folder}: {message}")
+    folder = find_saved_model(path)
+    number = version_number(folder.resolve().name)
+    if number is None:
+        raise InputError(f"{folder}: a version must have a number for a name, such as {folder}/1.")
     known = {}
     if manifest.manifest_path(folder).is_file():
         if problems := manifest.verify_files(folder):
@@ -47,7 +41,7 @@ def load_version(path: str | os.PathLike[str]) -> Version:
         known = manifest.read_manifest(folder)
     try:
         with only_errors_of_tensorflow():
-            model = SavedModelSession(folder, threads=1)
+            model = SavedModelSession(folder)
         for signature, inputs in model.warm_up_requests():
             model.run(signature, inputs)
     # Loading a damaged SavedModel can raise many unrelated classes of errors.
@@ -57,4 +51,4 @@ def load_version(path: str | os.PathLike[str]) -> Version:
             f"{folder}: cannot be served ({reason[:200]}). "
             f"Copy the version again, or write it again with tf-transformer export."
         ) from error
-    return Version(path.resolve().name, number, model, known)
+    return Version(folder.resolve().parent.name, number, model, known)

@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 import urllib.parse
-from collections.abc import Sequence
 
 import uvicorn
 
@@ -40,9 +39,6 @@ class LocalServer:
         limits: Limits of a request.
         threads: The number of batches that run at a time; None for one per core.
         batching: Whether waiting requests for the same model run as one batch.
-        allowed_hosts: The host names that requests may use, so that no web site can reach the
-            server through a browser by a name of its own. None allows the names of this machine if
-            `host` is a loopback address, and any name otherwise.
 
     Raises:
         InputError: If, at the start, the address cannot be used or no version can be served.
@@ -55,7 +51,6 @@ class LocalServer:
     limits: Limits = dataclasses.field(default_factory=Limits)
     threads: int | None = None
     batching: bool = True
-    allowed_hosts: Sequence[str] | None = None
 
     @property
     def address(self) -> str:
@@ -87,8 +82,9 @@ class LocalServer:
         except BaseException:
             self._socket.close()
             raise
+        # So no web site can reach this machine through a browser by a name of its own.
         is_loopback = ipaddress.ip_address(address).is_loopback
-        hosts = self.allowed_hosts or ([*_LOOPBACK, self.host] if is_loopback else ["*"])
+        hosts = [*_LOOPBACK, self.host] if is_loopback else ["*"]
         self._api = RestApi(self.version, self.limits, self.threads or num_cores(), self.batching)
         # After this many seconds every request was answered, even if with a status 504.
         drain_seconds = self.limits.request_seconds + 1

@@ -24,22 +24,20 @@ class SavedModelSession:
     """A loaded version of a model, which threads may share.
 
     An operation of the graph restores the variables and no Python of the exporter runs, so a model
-    that works here works in a server. Python frees the memory with the last reference.
+    that works here works in a server. Everything runs in the thread that calls `run`. Python frees
+    the memory with the last reference.
 
     Args:
         folder: A SavedModel, such as `saved_models/de_en/1`.
-        threads: Number of threads of one operation, and of operations at a time; None lets
-            TensorFlow choose. With 1, everything runs in the thread that calls `run`.
 
     Attributes:
         signatures: The `SignatureDef` of each signature, by the name of the signature.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = pathlib.Path(folder)
         config = tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=threads or 0,
-            inter_op_parallelism_threads=-1 if threads == 1 else threads or 0,
+            intra_op_parallelism_threads=1, inter_op_parallelism_threads=-1
         )
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():

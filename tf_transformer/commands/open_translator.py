@@ -1,4 +1,4 @@
-"""Loading models from runs and SavedModels, without TensorFlow's start-up messages."""
+"""Opening the model that a command names: a run or a SavedModel."""
 
 from typing import Any
 
