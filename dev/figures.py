@@ -8,6 +8,7 @@ Other scripts make the picture of the page (`dev/screenshot.py`) and of the comp
 
 import argparse
 import io
+import os
 import pathlib
 import re
 import subprocess
@@ -24,8 +25,7 @@ from tf_transformer.cli import main as tf_transformer
 SENTENCE = "Ich rufe meine Mutter an, wenn ich müde bin."
 TOKENS = ["Wo", "ist", "er", "?", "Where", "is", "he", "?"]
 NUM_SOURCE = 4
-SHOWN = 4  # number of translations in the recording
-WIDTH = 92  # columns of the recording
+WIDTH = 96  # columns of the recording
 
 
 def main() -> None:
@@ -51,31 +51,23 @@ def run(*arguments: object) -> None:
 
 
 def recording(options: argparse.Namespace) -> str:
-    """Return the end of `make demo` as SVG: scores and some translations."""
-    sources = (options.run / "test" / "source.txt").read_text(encoding="utf-8").splitlines()
-    references = options.run / "test" / "target.txt"
+    """Return the end of `make demo` as SVG: what its last two steps print."""
+    names = {"VENV": os.path.relpath(sys.prefix), "RUN": options.run, "SAVED": options.saved_model}
+    variables = [f"{name}={value}" for name, value in names.items()]
+    lines = shell("make", "--dry-run", "--always-make", "demo", *variables).splitlines()
+    [first] = [number for number, line in enumerate(lines) if "== 3/4" in line]
     console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
-
-    def record(shown: list[str], arguments: list[str], text: str | None = None) -> list[str]:
-        console.print(Text("$ " + " ".join(shown), style="bold"))
-        command = [sys.executable, "-m", "tf_transformer.cli", *arguments]
-        done = subprocess.run(command, input=text, check=True, capture_output=True, text=True)
-        return done.stdout.splitlines()
-
-    saved, files = str(options.saved_model), ["--source", str(options.run / "test/source.txt")]
-    evaluate = ["evaluate", saved, *files, "--reference", str(references)]
-    for line in record(["tf-transformer", *evaluate], evaluate)[:2]:
-        console.print(Text(line))
-    console.print()
-    few = "\n".join(sources[:SHOWN]) + "\n"
-    command = ["head", f"-{SHOWN}", files[1], "|", "tf-transformer", "translate", saved]
-    translations = record(command, ["translate", saved], few)
-    for source, translation in zip(sources[:SHOWN], translations, strict=True):
-        console.print(Text(source, style="dim"))
-        console.print(Text(f"    {translation}"))
+    for line in shell("sh", "-e", "-c", "\n".join(lines[first:])).splitlines():
+        style = "bold" if line.startswith("==") else ""
+        console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
     svg = console.export_svg(title="make demo")
     # Without @font-face, viewers load no font from the network; any monospaced font will do.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+
+
+def shell(*command: str) -> str:
+    """Return what a command prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def masks():
