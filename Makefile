@@ -47,7 +47,7 @@ demo: $(VENV)/.installed
 	@echo "== 3/4 scoring the SavedModel on sentences that training never saw"
 	@$(VENV)/bin/tf-transformer evaluate $(SAVED) --source $(RUN)/test/source.txt --reference $(RUN)/test/target.txt
 	@echo "== 4/4 translating with the SavedModel, in a new process"
-	@head -n 8 $(RUN)/test/source.txt > $(RUN)/sample.txt
+	@head -n 12 $(RUN)/test/source.txt > $(RUN)/sample.txt
 	@$(VENV)/bin/tf-transformer translate $(SAVED) --input $(RUN)/sample.txt --output $(RUN)/sample.out.txt --overwrite
 	@paste -d '|' $(RUN)/sample.txt $(RUN)/sample.out.txt | awk -F'|' '{print $$1; print "    " $$2}'
 	@echo "== your turn: echo 'Wo kann ich Brot kaufen?' | $(VENV)/bin/tf-transformer translate $(SAVED)"
