@@ -33,6 +33,12 @@ class RunConfig:
 
     Raises:
         pydantic.ValidationError: A setting is unknown or has an invalid value.
+
+    Example:
+        >>> tables = {"data": {"corpus": "phrasebook"}, "training": {"minutes": 5}}
+        >>> config = tt.RunConfig.from_dict(tables)
+        >>> config.training.minutes, config.model.num_layers
+        (5.0, 4)
     """
 
     data: DataConfig

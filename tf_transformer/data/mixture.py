@@ -52,6 +52,12 @@ class Mixture(SentencePairs):
     Attributes:
         texts: The texts.
         weights: A positive number for each text; None if every pair is in every epoch once.
+
+    Example:
+        >>> old = tt.ParallelText(("ja", "nein", "danke"), ("yes", "no", "thanks"))
+        >>> new = tt.ParallelText(("tschüs",), ("bye",))
+        >>> tt.Mixture((old, new), weights=(1, 1)).counts
+        [2, 2]
     """
 
     texts: tuple[SentencePairs, ...]

@@ -24,6 +24,11 @@ def phrasebook(num_train: int = 20_000, num_validation: int = 500, num_test: int
 
     Raises:
         DataError: If a part has fewer pairs than are asked for.
+
+    Example:
+        >>> corpus = tt.phrasebook(num_train=100)
+        >>> len(corpus.train), len(corpus.test)
+        (100, 500)
     """
     pairs = iter(read_tsv(Path(__file__).with_name("phrasebook.tsv.gz")))
     parts = []

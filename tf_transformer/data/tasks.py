@@ -24,6 +24,11 @@ def copy_task(
     The same arguments give the same corpus. The usual smoke test in the literature has ten symbols
     and sentences of length 10: `num_symbols=10, min_length=10, max_length=10`.
 
+    Example:
+        >>> corpus = tt.copy_task(num_train=100, num_validation=10, num_test=0)
+        >>> corpus.train.sources == corpus.train.targets
+        True
+
     Raises:
         DataError: If fewer distinct sentences exist than were requested, or `num_symbols` is not
             from 1 to 26.
@@ -58,6 +63,11 @@ def reverse_task(*arguments: int, **options: Any) -> Corpus:
 
     The arguments and the sources are the same as in `copy_task`. Unlike the copy task, the reverse
     task cannot be learned without positional information.
+
+    Example:
+        >>> corpus = tt.reverse_task(num_train=100, num_validation=10, num_test=0)
+        >>> corpus.train.sources[0][::-1] == corpus.train.targets[0]
+        True
     """
     copy = copy_task(*arguments, **options)
     # Every symbol is one letter, so reversing the characters reverses the symbols.

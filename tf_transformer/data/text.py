@@ -70,6 +70,11 @@ class ParallelText(SentencePairs):
     Raises:
         TypeError: If a side is one str, whose characters would be taken for sentences.
         ValueError: If the sides have different lengths.
+
+    Example:
+        >>> text = tt.ParallelText(("Guten Morgen!", "Danke!"), ("Good morning!", "Thanks!"))
+        >>> len(text), next(iter(text))
+        (2, ('Guten Morgen!', 'Good morning!'))
     """
 
     sources: tuple[str, ...]
@@ -106,6 +111,11 @@ class Corpus:
         summary: The `TextFiles.summary` of each training text on disk and the pairs that it held
             out, for `load_corpus` in a later process.
         read_sample: See `sample`; empty if the training text was not read.
+
+    Example:
+        >>> text = tt.ParallelText(("Guten Morgen!",), ("Good morning!",))
+        >>> tt.Corpus("greetings", train=text, validation=text).unit
+        'pair'
     """
 
     name: str
@@ -155,6 +165,12 @@ class TextFiles(SentencePairs):
 
     Raises:
         DataError: If the files cannot be paired or read, or no pair is left.
+
+    Example:
+        >>> size = (folder / "train.de").write_text("Guten Morgen!")
+        >>> size = (folder / "train.en").write_text("Good morning!")
+        >>> list(tt.TextFiles(folder / "train.de", folder / "train.en"))
+        [('Guten Morgen!', 'Good morning!')]
     """
 
     def __init__(
@@ -255,13 +271,26 @@ class TsvFiles(TextFiles):
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
-    """Read two aligned files, see `stream_aligned`, and drop the pairs with a blank side."""
+    r"""Read two aligned files, see `stream_aligned`, and drop the pairs with a blank side.
+
+    Example:
+        >>> size = (folder / "dev.de").write_text("Guten Morgen!\n\n")
+        >>> size = (folder / "dev.en").write_text("Good morning!\n\n")
+        >>> tt.read_parallel(folder / "dev.de", folder / "dev.en")
+        ParallelText(sources=('Guten Morgen!',), targets=('Good morning!',), num_blank=1)
+    """
     where = f"{source_path} and {target_path}"
     return without_blanks(stream_aligned(source_path, target_path), where)
 
 
 def read_tsv(path: FilePath) -> ParallelText:
-    """Read a file of lines, see `stream_tsv`, and drop the pairs with a blank side."""
+    """Read a file of lines, see `stream_tsv`, and drop the pairs with a blank side.
+
+    Example:
+        >>> size = (folder / "dev.tsv").write_text("Danke!" + chr(9) + "Thanks!")
+        >>> tt.read_tsv(folder / "dev.tsv").targets
+        ('Thanks!',)
+    """
     return without_blanks(stream_tsv(path), str(path))
 
 

@@ -50,6 +50,13 @@ class TokenBatches:
 
     Raises:
         ValueError: If `pad_id` and `eos_id` are equal.
+
+    Example:
+        >>> text = tt.ParallelText(("Guten Morgen!", "Danke!"), ("Good morning!", "Thanks!"))
+        >>> batches = tt.TokenBatches.from_text(text, tokenizer, tokenizer, batch_tokens=64, seed=0)
+        >>> inputs, labels = next(iter(batches.dataset()))
+        >>> inputs["target_ids"].shape == labels.shape
+        True
     """
 
     def __init__(
