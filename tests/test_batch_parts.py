@@ -1,5 +1,7 @@
 """Batches that are computed in parts give the weights and metrics of whole batches."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -91,3 +93,11 @@ def test_a_variable_of_the_environment_that_a_user_set_stays(monkeypatch):
     prepare_cpu(1, 1)
     assert environment["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
     assert environment["TF_CPU_ALLOCATOR_USE_BFC"] == "1"
+
+
+def test_a_run_on_the_cpu_of_a_machine_with_gpus_has_parts_too(tmp_path, monkeypatch):
+    seen, gpu = [], types.SimpleNamespace(device_type="GPU", name="/physical_device:GPU:0")
+    monkeypatch.setattr(training_run, "prepare_cpu", lambda *numbers: seen.append(numbers))
+    monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda *kind: [gpu])
+    small_runs.train(tmp_path / "run", *small_runs.SETTINGS, "--steps=1", "--devices=cpu")
+    assert len(seen) == 1

@@ -81,7 +81,7 @@ def _workers(config: RunConfig, directory: RunDirectory, resume: bool) -> Iterat
     if cluster is not None:
         cluster.wait_for_workers()
         around = worker_failures_named(directory.path)
-    elif not tf.config.list_physical_devices("GPU"):
+    elif config.training.devices == "cpu" or not tf.config.list_physical_devices("GPU"):
         # The recipe will choose the same. A resumed run without the setting is older than it.
         parts = 1 if resume else parts_on_cores(num_cores())
         prepare_cpu(num_cores(), config.training.batch_parts or parts)
