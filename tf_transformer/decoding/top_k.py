@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-BLOCK_SIZE = 64
+BLOCK_SIZE = 64  # the square root of 4,096 subwords: as many blocks as values in a block
 _NEG_INF = float("-inf")
 
 

@@ -82,7 +82,7 @@ def export_run(
     config = run.config()
     require_translator(config.model)
     # Raise errors about the folder before the choices, which may take minutes.
-    file_format = SAVED_MODEL if format == "saved_model" else CTRANSLATE2
+    file_format = {"saved_model": SAVED_MODEL, "ctranslate2": CTRANSLATE2}[format]
     version_folder(file_format, path, version, overwrite)
     # `freeze` rounds the weights of a Transformer, after it has folded them.
     is_folded = architecture_name(config.model) == "transformer"

@@ -220,9 +220,9 @@ class Translator:
                 self._threads,
             )
 
-        return (
-            in_sentences(texts, search, settings["by_sentence"]) if by_sentence else search(texts)
-        )
+        if not by_sentence:
+            return search(texts)
+        return in_sentences(texts, search, settings["by_sentence"])
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64
