@@ -40,7 +40,8 @@ def plot_heads(
     """
     tokens = queries, queries if keys is None else keys
     heads = [f"head {head}" for head in range(len(weights[0]))]
-    figure, panels = _draw(weights, tokens, ("query", "key"), title, heads, largest, cell=0.14)
+    cell = np.clip(2 / len(tokens[1]), 0.14, 0.22)  # legible labels where there are few
+    figure, panels = _draw(weights, tokens, ("query", "key"), title, heads, largest, cell)
     if len(panels) > 1:
         for layer, axes in enumerate(panels[:, 0]):
             axes.set_ylabel(f"layer {layer}\n{axes.get_ylabel()}")
