@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
@@ -24,8 +25,8 @@ from tf_transformer.cli import main as tf_transformer
 SENTENCE = "Ich rufe meine Mutter an, wenn ich müde bin."
 TOKENS = ["Wo", "ist", "er", "?", "Where", "is", "he", "?"]
 NUM_SOURCE = 4
-SHOWN = 4  # number of translations in the recording
-WIDTH = 92  # columns of the recording
+FIRST_SHOWN = "== 3/4"  # where the recording begins
+WIDTH = 100  # columns of the recording
 
 
 def main() -> None:
@@ -52,33 +53,22 @@ def run(*arguments: object) -> None:
 
 def recording(options: argparse.Namespace) -> str:
     """Return the end of `make demo` as SVG: scores and some translations."""
-    sources = (options.run / "test" / "source.txt").read_text(encoding="utf-8").splitlines()
-    references = options.run / "test" / "target.txt"
+    made = {"RUN": options.run, "SAVED": options.saved_model}
+    command = ["make", "--no-print-directory", "demo", *(f"{k}={v}" for k, v in made.items())]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     console = Console(record=True, width=WIDTH, file=io.StringIO(), color_system="truecolor")
-
-    def record(shown: list[str], arguments: list[str], text: str | None = None) -> list[str]:
-        console.print(Text("$ " + " ".join(shown), style="bold"))
-        command = [sys.executable, "-m", "tf_transformer.cli", *arguments]
-        done = subprocess.run(command, input=text, check=True, capture_output=True, text=True)
-        return done.stdout.splitlines()
-
-    saved, files = str(options.saved_model), ["--source", str(options.run / "test/source.txt")]
-    evaluate = ["evaluate", saved, *files, "--reference", str(references)]
-    for line in record(["tf-transformer", *evaluate], evaluate)[:2]:
-        console.print(Text(line))
-    console.print()
-    few = "\n".join(sources[:SHOWN]) + "\n"
-    command = ["head", f"-{SHOWN}", files[1], "|", "tf-transformer", "translate", saved]
-    translations = record(command, ["translate", saved], few)
-    for source, translation in zip(sources[:SHOWN], translations, strict=True):
-        console.print(Text(source, style="dim"))
-        console.print(Text(f"    {translation}"))
+    console.print(Text("$ make demo", style="bold"))
+    console.print(Text("…", style="dim"))
+    for line in done.stdout[done.stdout.index(FIRST_SHOWN) :].splitlines():
+        console.print(Text(line, style="bold" if line.startswith("==") else ""))
     svg = console.export_svg(title="make demo")
     # Without @font-face, viewers load no font from the network; any monospaced font will do.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
 
 
-def masks():
+def masks() -> Figure:
     """Return a figure of four masks over one pair of sentences."""
     length = len(TOKENS)
     segments = np.array([[0] * NUM_SOURCE + [1] * (length - NUM_SOURCE)])
