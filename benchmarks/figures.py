@@ -31,6 +31,6 @@ def save_lines(
     axes.grid(True, color="0.9")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend(frameon=False)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.endswith(".svg") else None)

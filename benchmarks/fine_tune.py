@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--figure", help="draw the validation loss into this file")
     options = parser.parse_args()
     results = {"settings": vars(options), "trainings": {}}
-    for run, kind in itertools.product(options.runs, ("its weights", "random weights")):
+    for run, kind in itertools.product(options.runs, ("published weights", "random weights")):
         found = train(run, kind == "random weights", options)
         results["trainings"][f"{pathlib.Path(run).name}, {kind}"] = found
     output = pathlib.Path(options.output)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import numpy as np
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
@@ -25,7 +26,7 @@ from tf_transformer.cli import main as tf_transformer
 SENTENCE = "Ich rufe meine Mutter an, wenn ich müde bin."
 TOKENS = ["Wo", "ist", "er", "?", "Where", "is", "he", "?"]
 NUM_SOURCE = 4
-WIDTH = 96  # columns of the recording
+WIDTH = 100  # columns of the recording
 
 
 def main() -> None:
@@ -70,7 +71,7 @@ def shell(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def masks():
+def masks() -> Figure:
     """Return a figure of four masks over one pair of sentences."""
     length = len(TOKENS)
     segments = np.array([[0] * NUM_SOURCE + [1] * (length - NUM_SOURCE)])

@@ -166,7 +166,7 @@ SEARCH = [
 
 
 def tree(hypotheses):
-    """Tokens with the sums below them by place, and the places of the markers."""
+    """Tokens with the sums below them by place, and the places of the markers, in steps."""
     (axes,) = plot_beam(hypotheses).axes
     texts = [(text.get_text(), text.xy) for text in axes.texts]
     edges = {place: [text for text, at in texts if at == place] for _, place in texts}
@@ -174,7 +174,8 @@ def tree(hypotheses):
     for line in axes.get_lines():
         if line.get_marker() != "None":
             (x,), (y,) = line.get_data()
-            markers.setdefault(line.get_marker(), []).append((x, y))
+            step = axes.get_xticks().tolist().index(x)
+            markers.setdefault(line.get_marker(), []).append((step, y))
     return edges, markers
 
 

@@ -57,8 +57,9 @@ def plot_heads(
     """
     tokens = queries, queries if keys is None else keys
     heads = [f"head {head}" for head in range(len(weights[0]))]
+    cell = np.clip(2 / len(tokens[1]), 0.14, 0.22)  # legible labels where there are few
     scale = _SCALE._replace(largest=largest)
-    figure, panels = draw_matrices(weights, tokens, ("query", "key"), title, heads, scale, 0.14)
+    figure, panels = draw_matrices(weights, tokens, ("query", "key"), title, heads, scale, cell)
     if len(panels) > 1:
         for layer, axes in enumerate(panels[:, 0]):
             axes.set_ylabel(f"layer {layer}\n{axes.get_ylabel()}")

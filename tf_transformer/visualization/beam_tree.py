@@ -75,28 +75,36 @@ def plot_beam(hypotheses: Sequence[BeamHypothesis], title: str = "") -> Figure:
 
     heights, num_leaves = _heights(totals)
     depth = max(map(len, totals))
-    letters = 1 + max((width(spell(prefix[-1])) for prefix in totals if prefix), default=0)
-    step, line = min(0.4 + 0.09 * letters, 26.0 / max(depth, 1)), min(0.45, 24.0 / num_leaves)
+    # Each step is as wide, in inches, as its longest token needs.
+    letters = np.ones(depth + 1)
+    for prefix in filter(None, totals):
+        letters[len(prefix)] = max(letters[len(prefix)], 1 + width(spell(prefix[-1])))
+    steps = 0.3 + 0.09 * letters
+    steps *= min(1, 26.0 / steps[1:].sum()) if depth else 1
+    places, line = np.cumsum([0.0, *steps[1:]]), min(0.45, 24.0 / num_leaves)
     # Letters must fit the height of a line and the length of an edge.
-    font = float(np.clip(72 * min(0.35 * line, _LEVEL * step / (0.65 * letters)), 4, 9))
-    figure = new_figure(max(step * depth, 2.0) + 1.0, max(line * num_leaves, 0.6) + 1.4, title)
+    font = float(np.clip(72 * min(0.35 * line, *(_LEVEL * steps / (0.65 * letters))), 4, 9))
+    figure = new_figure(max(places[-1], 2.0) + 1.0, max(line * num_leaves, 0.6) + 1.4, title)
     axes = figure.subplots()
     for prefix, total in totals.items():
         kind, end = kinds[prefix], ends.get(prefix)
-        x, y = len(prefix), heights[prefix]
+        x, y = places[len(prefix)], heights[prefix]
         if prefix:
-            edge = [x - 1, x - _LEVEL, x], [heights[prefix[:-1]], y, y]
+            level = _LEVEL * steps[len(prefix)]
+            edge = [places[len(prefix) - 1], x - level, x], [heights[prefix[:-1]], y, y]
             axes.plot(*edge, kind.line, color=kind.colour, linewidth=kind.line_width, zorder=1)
-            where = {"xy": (x - _LEVEL / 2, y), "textcoords": "offset points", "ha": "center"}
+            where = {"xy": (x - level / 2, y), "textcoords": "offset points", "ha": "center"}
             token_style = {"va": "bottom", "fontsize": font, **text_style()}
             axes.annotate(spell(prefix[-1]), xytext=(0, 1.5), **where, **token_style)
             total_style = {"va": "top", "fontsize": 0.8 * font, "color": "0.25"}
             axes.annotate(f"{total:.2f}", xytext=(0, -2), **where, **total_style)
         marker, size = (end.marker, end.marker_size) if end else ("o", 4)
         axes.plot(x, y, marker, color=kind.colour, markersize=size, zorder=2)
-    axes.set_xlim(-0.3, depth + 0.6)
+    axes.set_xlim(-0.2, places[-1] + 0.4)
     axes.set_ylim(0.3 - num_leaves, 0.7)
-    axes.set(xlabel="step", yticks=[], xticks=range(0, depth + 1, 1 + depth // 20))
+    every = 1 + depth // 20
+    axes.set_xticks(places[::every], range(0, depth + 1, every))
+    axes.set(xlabel="step", yticks=[])
     axes.spines[["left", "top", "right"]].set_visible(False)
     shown = [kind for kind in (_BEST, _FINISHED, _PRUNED) if kind in ends.values()]
     keys = [Line2D([], [], marker=k.marker, linestyle=k.line, color=k.colour) for k in shown]

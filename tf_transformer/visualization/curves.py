@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -61,9 +60,10 @@ def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> F
     perplexity.yaxis.set_minor_formatter(NullFormatter())
     for axes in grid[-1]:
         axes.set_xlabel("step")
+    # Below, where BLEU has left room.
     keys = [Line2D([], [], color=f"C{number}") for number in range(len(logs))]
     names = [name for name, _ in logs]
-    legend = figure.legend(keys, names, loc="outside upper left", ncols=4, frameon=False)
+    legend = bleu.legend(keys, names, loc="lower right", frameon=False)
     for text in legend.get_texts():
         text.set(**text_style())
     return figure
@@ -114,11 +114,9 @@ def plot_bleu_by_length(
 def _plot_curves(curves: Mapping[str, Sequence[float]]) -> Axes:
     """Plot curves over 1, 2, … with different colours, line styles and markers."""
     axes = new_figure(8.0, 4.5).subplots()
-    # The lightest third of the colours would be hard to see on white.
-    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.7, len(curves)))
     for number, (label, values) in enumerate(curves.items()):
         marker = "os^Dv"[number % 5] if len(values) < _FEW else None
-        style = {"label": label, "color": shades[number], "marker": marker, "markersize": 4}
+        style = {"label": label, "marker": marker, "markersize": 4}
         axes.plot(range(1, 1 + len(values)), values, ("-", "--", "-.", ":")[number % 4], **style)
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
