@@ -3,7 +3,7 @@
     python benchmarks/serve.py saved_models/demo --source test.de
     python benchmarks/serve.py saved_models/demo --clients 1 8 --seconds 1 --rounds 1
 
-A request has one sentence. Two servers, `tf-transformer serve` with and without `--no-batching`,
+A request has one sentence. Two servers, `tf-transformer serve` with and without shared batches,
 take turns with direct calls of the SavedModel's signature, each in its own process; medians of the
 rounds are compared. Then one client sends sentences beside two that send documents. The last line
 of the output is JSON.
@@ -31,7 +31,11 @@ import numpy as np
 from spread import fields, ratio
 from texts import read_texts
 
-SERVERS: dict[str, list[str]] = {"batching": [], "no_batching": ["--no-batching"]}
+# What each server's process does first.
+SERVERS = {
+    "batching": "",
+    "no_batching": "from tf_transformer.serving import batcher; batcher.MAX_TEXTS = 0; ",
+}
 # Direct calls by name, and whether operations run in the thread that calls them.
 DIRECT = {"direct": False, "direct_one_thread": True}
 TARGETS = {
@@ -48,8 +52,8 @@ def main() -> None:
     texts = read_texts(options.source)
     with contextlib.ExitStack() as processes:
         askers = {
-            name: processes.enter_context(server(options.saved_model, arguments))
-            for name, arguments in SERVERS.items()
+            name: processes.enter_context(server(options.saved_model, first))
+            for name, first in SERVERS.items()
         }
         for name, in_callers_thread in DIRECT.items():
             askers[name] = processes.enter_context(
@@ -86,14 +90,17 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @contextlib.contextmanager
-def server(saved_model: str, arguments: list[str]) -> Iterator[Ask]:
+def server(saved_model: str, first: str) -> Iterator[Ask]:
     """Start a server, and yield a function that asks it from another process."""
     port = free_port()
     name = pathlib.Path(saved_model).resolve().name
     with tempfile.TemporaryFile() as log:
-        command = [sys.executable, "-m", "tf_transformer.cli", "serve", saved_model]
+        code = f"import sys; {first}from tf_transformer import cli; sys.exit(cli.main())"
         started = subprocess.Popen(
-            [*command, f"--port={port}", *arguments], stdout=log, stderr=subprocess.STDOUT
+            [sys.executable, "-c", code, "serve", saved_model, f"--port={port}"],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},  # as the command sets it
         )
         try:
             wait_until_ready(started, f"http://127.0.0.1:{port}/v1/models/{name}", log)

@@ -153,11 +153,11 @@ class StubServer(LocalServer):
             return super().__enter__()
 
 
-def make_server(tmp_path, name="demo", number=1, threads=2, batching=True, **limits):
+def make_server(tmp_path, name="demo", number=1, threads=2, **limits):
     """A `LocalServer` of a stub that is not started, and that stub."""
     folder = tmp_path / name
     make_version(folder, number)
-    server = StubServer(folder, limits=Limits(**limits), threads=threads, batching=batching)
+    server = StubServer(folder, limits=Limits(**limits), threads=threads)
     server.stub = StubModel()
     return server, server.stub
 

@@ -21,14 +21,13 @@ from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.export.manifest import read_manifest
 from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, versions
-from tf_transformer.machine import quiet
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.checks import Check, diagnose
 from tf_transformer.serving.exported_models import translate_in_session, translate_with_ctranslate2
 
 _EXAMPLES = 3  # of lines that differ, to see what kind of difference it is
-_Form = tuple[Callable[..., list[str]], dict[str, int]]  # see `_other_form`
+_Translate = Callable[..., list[str]]
 
 
 class Options(Checked):
@@ -57,7 +56,7 @@ def run(options: Options) -> int:
     comparison: Iterator[Check] = iter(())
     if options.same_as:
         other, sources = _other_form(options.same_as), read_lines(options.source)
-        comparison = _compare(folder, other, sources, options.max_different)
+        comparison = _compare(folder, *other, sources, options.max_different)
     failed = 0
     for check in _checks(folder, comparison, options.saved_model):
         failed += check.status == "FAIL"
@@ -83,7 +82,7 @@ def _checks(
         yield from comparison
 
 
-def _other_form(path: str) -> _Form:
+def _other_form(path: str) -> tuple[_Translate, dict[str, int]]:
     """Return a function that translates lines with the model at `path`, and the search for both.
 
     The keywords of the function are a search. The search for both is empty if the forms of a model
@@ -108,19 +107,17 @@ def _with_ctranslate2(folder: pathlib.Path, texts: list[str], **search: float) -
 
 
 def _compare(
-    folder: pathlib.Path, other: _Form, sources: list[str], limit: float
-) -> Iterator[Check]:
+    folder: pathlib.Path, translate: _Translate, search: dict[str, int], sources: list[str],
+    limit: float,
+) -> Iterator[Check]:  # fmt: skip
     """Yield the checks that a SavedModel and another form of it translate lines in the same way."""
-    (translate, search), failure = other, None
-    with quiet():
-        try:
-            saved = open_translator(str(folder))
-            theirs = translate(sources, **{**saved.search, **search})
-            ours = saved(sources, **search) if search else translate_in_session(folder, sources)
-        except Exception as error:  # caught here, because `quiet` shows what it hid on errors
-            failure = str(error).strip().partition("\n")[0]
-    if failure is not None:
-        yield Check("same", "FAIL", f"a model does not translate: {failure}")
+    try:
+        saved = open_translator(str(folder))
+        theirs = translate(sources, **{**saved.search, **search})
+        ours = saved(sources, **search) if search else translate_in_session(folder, sources)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        yield Check("same", "FAIL", f"a model does not translate: {reason}")
         return
     lines = enumerate(zip(sources, ours, theirs, strict=True), start=1)
     different = [(n, *texts) for n, texts in lines if texts[1] != texts[2]]

@@ -28,7 +28,6 @@ class Options(Checked):
     saved_model: str = argument("SAVED_MODEL", "such as saved_models/NAME")
     port: Annotated[int, Field(ge=0, le=65535)] = option(8501, "port; 0 is any free one")
     host: str = option("127.0.0.1", "where to listen; 0.0.0.0 lets other machines in", "ADDRESS")
-    no_batching: bool = option(False, "run each request alone, even if many arrive at once")
     limits: Limits = group(Limits)
 
 
@@ -43,13 +42,7 @@ def run(options: Options) -> int:
                 f"the server needs the package {error.name}. "
                 f"Install what it needs: pip install starlette uvicorn orjson"
             ) from None
-    server = LocalServer(
-        options.saved_model,
-        options.host,
-        options.port,
-        limits=options.limits,
-        batching=not options.no_batching,
-    )
+    server = LocalServer(options.saved_model, options.host, options.port, limits=options.limits)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     status = 0
     try:

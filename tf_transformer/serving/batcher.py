@@ -11,17 +11,12 @@ from tf_transformer.serving.session import SavedModelSession
 
 MAX_TEXTS = 64  # as in exports' settings for TensorFlow Serving
 MAX_CHARACTERS = 20_000  # 64 texts of three sentences; a batch takes memory for each sentence
-MAX_QUEUE = 256  # four full batches of single texts; who comes later should ask again
 # Seconds after a batch of several requests. Without them, batches are half as large under load, and
 # a request takes a third more of the processor's time.
 _PAUSE = 0.005
 
 Inputs = Mapping[str, Sequence[bytes]]
 Outputs = dict[str, np.ndarray]
-
-
-class QueueFullError(Exception):
-    """Too many requests are waiting already."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,15 +41,13 @@ class Batcher:
     Args:
         model: The model that runs the batches.
         threads: The number of batches that run at a time.
-        gather: Whether requests share batches at all.
     """
 
-    def __init__(self, model: SavedModelSession, threads: int, gather: bool = True) -> None:
+    def __init__(self, model: SavedModelSession, threads: int) -> None:
         self._model = model
         self._threads = threads
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "batches")
         self._running: set[asyncio.Task] = set()  # the event loop has only weak references
-        self._max_texts = MAX_TEXTS if gather else 0
         self._queue: dict[_Job, None] = {}  # in the order of their arrival
 
     def __len__(self) -> int:
@@ -66,12 +59,7 @@ class Batcher:
 
         `inputs` has the same number of texts for each input of the signature; `characters` is the
         total length of the texts. The request leaves the queue if the future is cancelled.
-
-        Raises:
-            QueueFullError: Too many requests wait already.
         """
-        if len(self._queue) >= MAX_QUEUE:
-            raise QueueFullError
         outputs = asyncio.get_running_loop().create_future()
         texts = len(next(iter(inputs.values())))
         self._queue[job := _Job(signature, inputs, texts, characters, outputs)] = None
@@ -96,7 +84,7 @@ class Batcher:
                 continue
             texts += job.texts
             characters += job.characters
-            if jobs and (texts > self._max_texts or characters > MAX_CHARACTERS):
+            if jobs and (texts > MAX_TEXTS or characters > MAX_CHARACTERS):
                 break
             jobs.append(job)
         for job in jobs:

@@ -1,7 +1,6 @@
 """The client's connection to TensorFlow Serving's REST API, and the errors of its requests."""
 
 import json
-import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,6 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 _CONNECT_SECONDS = 5.0  # enough for a lost packet, which is sent again after 1 and 3 seconds
-_LONGEST_RETRY_AFTER = 30.0  # so that no server makes a client wait for an hour
 _LONGEST_REASON = 400  # characters of a message
 
 
@@ -63,11 +61,6 @@ class _Retry(urllib3.Retry):
             raise error
         return super().increment(method, url, response, error, *others, **named)
 
-    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
-        # Clients that came back at the same time would fill the queue again.
-        seconds = super().get_retry_after(response)
-        return seconds and min(seconds, _LONGEST_RETRY_AFTER) * random.uniform(1, 1.5)
-
 
 class Connection:
     """A pool of connections to a model; the arguments are those of `Client`."""
@@ -96,9 +89,10 @@ class Connection:
                 allowed_methods=None,
                 status_forcelist={429, 502, 503},
                 raise_on_status=False,
-                backoff_factor=0.1,
-                backoff_jitter=0.1,
-                backoff_max=10,
+                # About 0, 1, 2 and 4 seconds, so that clients do not come back at the same time.
+                respect_retry_after_header=False,
+                backoff_factor=0.5,
+                backoff_jitter=0.5,
             ),
         )
 

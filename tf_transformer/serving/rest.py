@@ -26,7 +26,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2
 from tf_transformer.errors import did_you_mean
 from tf_transformer.inference.results import rows_of
 from tf_transformer.inference.versions import version_number
-from tf_transformer.serving.batcher import Batcher, Outputs, QueueFullError
+from tf_transformer.serving.batcher import Batcher, Outputs
 from tf_transformer.serving.limits import Limits
 from tf_transformer.serving.served_model import Version
 
@@ -38,11 +38,10 @@ _PAGE_HEADERS = {
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
-# The status, the message to the client and the headers for each class of error.
-_REFUSALS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
-    ClientDisconnect: (499, "the client has gone", {}),
-    QueueFullError: (429, "too many requests wait already; try again later", {"Retry-After": "1"}),
-    TimeoutError: (504, "the request did not arrive, or was not answered, in time", {}),
+# The status and the message to the client for each class of error.
+_REFUSALS: dict[type[Exception], tuple[int, str]] = {
+    ClientDisconnect: (499, "the client has gone"),
+    TimeoutError: (504, "the request did not arrive, or was not answered, in time"),
 }
 
 _logger = logging.getLogger(__name__)
@@ -51,10 +50,10 @@ _logger = logging.getLogger(__name__)
 class RestApi:
     """The handlers of the local server."""
 
-    def __init__(self, version: Version, limits: Limits, threads: int, batching: bool) -> None:
+    def __init__(self, version: Version, limits: Limits, threads: int) -> None:
         self._version = version
         self._limits = limits
-        self.batcher = Batcher(version.model, threads, batching)
+        self.batcher = Batcher(version.model, threads)
 
     def application(self, hosts: Sequence[str]) -> Starlette:
         """Return the ASGI application for requests to these host names."""
@@ -154,7 +153,7 @@ class RestApi:
                 model = f"/v1/models/{self._version.name}, version {self._version.number}"
                 message = f"{what}; the model is {model}, and takes texts by POST to its :predict"
         elif type(error) in _REFUSALS:
-            status, message, headers = _REFUSALS[type(error)]
+            status, message = _REFUSALS[type(error)]
         else:
             _logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return _json({"error": message}, status, headers)

@@ -38,7 +38,6 @@ class LocalServer:
         port: The port to listen on; 0 for any free port.
         limits: Limits of a request.
         threads: The number of batches that run at a time; None for one per core.
-        batching: Whether waiting requests for the same model run as one batch.
 
     Raises:
         InputError: If, at the start, the address cannot be used or no version can be served.
@@ -50,7 +49,6 @@ class LocalServer:
     _: dataclasses.KW_ONLY
     limits: Limits = dataclasses.field(default_factory=Limits)
     threads: int | None = None
-    batching: bool = True
 
     @property
     def address(self) -> str:
@@ -85,7 +83,7 @@ class LocalServer:
         # So no web site can reach this machine through a browser by a name of its own.
         is_loopback = ipaddress.ip_address(address).is_loopback
         hosts = [*_LOOPBACK, self.host] if is_loopback else ["*"]
-        self._api = RestApi(self.version, self.limits, self.threads or num_cores(), self.batching)
+        self._api = RestApi(self.version, self.limits, self.threads or num_cores())
         # After this many seconds every request was answered, even if with a status 504.
         drain_seconds = self.limits.request_seconds + 1
         config = uvicorn.Config(
