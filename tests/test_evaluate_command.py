@@ -113,6 +113,7 @@ def test_two_models_are_compared_on_every_test_set(echo, exported_run, copy_file
         (["--text={}/two"], ["--text is read alone"]),
         (["--reference={}/three", "--perplexity", "--batch-size=1"], ["needs no search"]),
         (["--reference={}/three", "--perplexity", "--robustness"], ["--perplexity makes no"]),
+        (["--reference={}/three", "--beam-size=1", "--length-penalty=1"], ["without a beam"]),
     ],
 )
 def test_a_bad_file_or_option_is_named(exported_run, bad_files, capfd, options, words):

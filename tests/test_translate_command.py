@@ -126,6 +126,7 @@ def test_an_input_that_is_not_utf8_is_refused(echo, bad_files, capfd, monkeypatc
         (["--input={}/two", "--output={}/folder"], ["folder: --output must be a file"]),
         (["--input={}/two", "--output={}/two"], ["two: is the input too"]),
         (["--output={}/three", "--n-best=4", "--overwrite"], ["n_best must be"]),
+        (["--length-penalty=1"], ["--length-penalty does nothing without a beam"]),
     ],
     ids=str,
 )

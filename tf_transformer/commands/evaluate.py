@@ -85,6 +85,7 @@ def _comparison(options: Options, sets: list[tuple[list[str], list[str]]]) -> di
     models, given = (options.compare, options.model), options.search
     # Open both first: an error would come after minutes.
     translators = [open_translator(name, given.threads) for name in models]
+    given.require_beam(*(each.search["beam_size"] for each in translators))
     search = given.batch_size, given.beam_size, given.length_penalty
     translations = [[translate(s, *search) for s, _ in sets] for translate in translators]
     results = {"first": models[0], "second": models[1], "sets": []}
@@ -109,6 +110,7 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
 
     given = options.search
     translator = open_translator(options.model, given.threads)
+    given.require_beam(translator.search["beam_size"])
     options_of_search = given.model_dump(exclude={"threads"})
     translate = functools.partial(translator, **options_of_search)
     translate(sources[:1])  # traces, which the time below must not include

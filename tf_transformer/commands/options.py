@@ -84,6 +84,11 @@ class SearchOptions(Checked):
     threads: PositiveInt | None = option(None, "batches in parallel (default: one per core)")
     batch_size: PositiveInt = option(64, "sentences in a batch")
 
+    def require_beam(self, *default_sizes: int) -> None:
+        """Raise a `ConfigError` for a length penalty without a beam, by default or as given."""
+        if self.length_penalty is not None and (self.beam_size or max(default_sizes)) == 1:
+            raise ConfigError("--length-penalty does nothing without a beam. Give --beam-size.")
+
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add the options of a command to its parser, which returns only those that are given."""

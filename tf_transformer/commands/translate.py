@@ -62,6 +62,7 @@ def run(options: Options) -> int:
             source = files.enter_context(rich.progress.open(options.input, "rb", **bar))
         lines = decode_lines(source, options.input or "standard input")
         translator = open_translator(options.model, search.threads)
+        search.require_beam(translator.search["beam_size"])
         given = search.model_dump(exclude={"threads"})
         given |= {"n_best": options.n_best or 1, "by_sentence": options.n_best is None}
         translate = functools.partial(translator.stream, **given)

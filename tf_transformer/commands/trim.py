@@ -27,6 +27,7 @@ class Options(Checked):
 def run(options: Options) -> int:
     """Write the new run and print what changed."""
     run_directory = RunDirectory.open(options.run_dir)
+    options.search.require_beam(1)
     sources, targets = (
         [line for path in paths for line in read_lines(path)]
         for paths in (options.keep, options.keep_target or [])
