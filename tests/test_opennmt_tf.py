@@ -267,13 +267,15 @@ BAD = {
     "a line twice": (change("joint.vocab", "</s>\n", "</s>\n</s>\n"), "each subword once"),
     "a begin in sources": (
         change("data.yml", "data:", "data:\n  source_sequence_controls: {start: true}"),
-        "only targets can have a start"),
+        "only targets have"),
     "no end in targets": (
-        change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
+        change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"),
+        "only targets have"),
     "controls in a row": (
         change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "only targets"),
     "no start in targets": (
-        change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"), "have both"),
+        change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"),
+        "only targets have"),
     "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),
 }  # fmt: skip
 

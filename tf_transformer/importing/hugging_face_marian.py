@@ -101,8 +101,9 @@ def _tokenizers(
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
             raise ForeignModelError(f"{path}: lacks the special ids of config.json, {ids}.")
         pad, eos, bos = (subwords[index] for index in ids.values())
-        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>", "tags": tags_in(subwords)}
-        tokenizers.append(table_tokenizer(folder / f"{side}.spm", path, subwords, **special))
+        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>"}
+        splitter, tags = folder / f"{side}.spm", tags_in(subwords)
+        tokenizers.append(table_tokenizer(splitter, path, subwords, special, tags))
     return tokenizers
 
 

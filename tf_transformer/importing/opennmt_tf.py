@@ -68,9 +68,7 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     """
     found = [config] if config else list(folder.glob("*.yml"))
     if len(found) != 1:
-        raise ForeignModelError(
-            f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
-        )
+        raise ForeignModelError(f"{folder}: has {len(found)} files *.yml. Name one: --config F")
     data, files = read_yaml(found[0]).get("data") or {}, dict.fromkeys(found)
     tokenizers = [_tokenizer(side, folder, found[0], data, files) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
@@ -114,8 +112,7 @@ def _tokenizer(
     has_start, has_end = (is_table and bool(controls.get(name)) for name in ("start", "end"))
     if not is_table or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
-            f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
-            f"and they must have both."
+            f"{config}: {side}_sequence_controls is {controls}; only targets have start and end."
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
@@ -130,9 +127,11 @@ def _tokenizer(
         )
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
     special = {"pad": "<blank>", "bos": "<s>", "eos": "</s>", "unk": unknown}
+    if not has_end:  # the padding, which no model reads
+        special["eos"] = special["pad"]
     path = _file(splitter, folder, config)
     files.update(dict.fromkeys((table, path)))
-    return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
+    return table_tokenizer(path, table, [*subwords, unknown], special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
@@ -175,8 +174,7 @@ def _description(path: pathlib.Path) -> dict[str, str]:
         theirs.setdefault("num_heads", str(_HEADS[name]))
     if "num_heads" not in theirs:
         raise ForeignModelError(
-            f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
-            f"{', '.join(_HEADS)}. Relative positions cannot."
+            f"{path}: has neither num_heads=… nor a model that can be imported: {', '.join(_HEADS)}"
         )
     for name in _FIXED.keys() & given:  # may be the name of a class with its module
         theirs[name] = given[name].rpartition(".")[2]

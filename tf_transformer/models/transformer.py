@@ -39,14 +39,14 @@ class Transformer(SequenceModel):
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
         sizes, table = (config.source_vocab_size, config.target_vocab_size), self._position_table
-        self.source_embedding = embedding("source", sizes[0], rate, shared, table())
-        self.target_embedding = embedding("target", sizes[1], rate, tied, table())
+        self.source_embedding = embedding("source", sizes[0], shared, table(), rate)
+        self.target_embedding = embedding("target", sizes[1], tied, table(), rate)
         layers = self._transformer_layers(EncoderLayer, config.num_layers)
         self.encoder = built(Encoder(layers, dtype=policy, name="encoder"), hidden)
         number = config.decoder_layers or config.num_layers
         layers = self._transformer_layers(DecoderLayer, number)
         self.decoder = built(Decoder(layers, dtype=policy, name="decoder"), hidden, hidden)
-        self.output_projection = self._output_projection(tied, config.output_bias)
+        self.output_projection = self._output_projection(tied)
 
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
