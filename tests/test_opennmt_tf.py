@@ -267,15 +267,15 @@ BAD = {
     "a line twice": (change("joint.vocab", "</s>\n", "</s>\n</s>\n"), "each subword once"),
     "a begin in sources": (
         change("data.yml", "data:", "data:\n  source_sequence_controls: {start: true}"),
-        "only targets have"),
+        "target has both"),
     "no end in targets": (
         change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"),
-        "only targets have"),
+        "target has both"),
     "controls in a row": (
-        change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "only targets"),
+        change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "target has both"),
     "no start in targets": (
         change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"),
-        "only targets have"),
+        "target has both"),
     "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),
 }  # fmt: skip
 

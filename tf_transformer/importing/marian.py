@@ -114,8 +114,7 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
     allows, factor = decoder.get("allow-unk") == "true", decoder.get("max-length-factor", 3)
     if (ratio := float(factor)) <= 0:
         raise ForeignModelError(f"{found[0]}: max-length-factor is {factor}, and must be above 0.")
-    files = [*found, tensors.path, *dict.fromkeys(paths)]
-    return ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio, files)
+    return ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio, [*found, tensors.path])
 
 
 def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[pathlib.Path]:

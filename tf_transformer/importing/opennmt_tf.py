@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import itertools
 import pathlib
 from typing import Any
 
@@ -69,11 +68,11 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     found = [config] if config else list(folder.glob("*.yml"))
     if len(found) != 1:
         raise ForeignModelError(f"{folder}: has {len(found)} files *.yml. Name one: --config F")
-    data, files = read_yaml(found[0]).get("data") or {}, dict.fromkeys(found)
-    tokenizers = [_tokenizer(side, folder, found[0], data, files) for side in ("source", "target")]
+    data = read_yaml(found[0]).get("data") or {}
+    tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-    files, fill = [*files, tensors.path], functools.partial(_fill, tensors)
+    fill, files = functools.partial(_fill, tensors), (found[0], tensors.path)
     # Their limit does not depend on the source.
     return ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH), files)
 
@@ -89,14 +88,8 @@ def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path
 
 
 def _tokenizer(
-    side: str,
-    folder: pathlib.Path,
-    config: pathlib.Path,
-    data: dict[str, Any],
-    files: dict[pathlib.Path, None],
+    side: str, folder: pathlib.Path, config: pathlib.Path, data: dict[str, Any]
 ) -> VocabularyTokenizer:
-    """Return the tokenizer of a side, and add the files that describe it."""
-
     def setting(name: str) -> Any:
         return data.get(f"{side}_{name}") or data.get(name)
 
@@ -112,7 +105,8 @@ def _tokenizer(
     has_start, has_end = (is_table and bool(controls.get(name)) for name in ("start", "end"))
     if not is_table or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
-            f"{config}: {side}_sequence_controls is {controls}; only targets have start and end."
+            f"{config}: {side}_sequence_controls is {controls}, but a target has both, and a source "
+            f"no start."
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
@@ -129,15 +123,12 @@ def _tokenizer(
     special = {"pad": "<blank>", "bos": "<s>", "eos": "</s>", "unk": unknown}
     if not has_end:  # the padding, which no model reads
         special["eos"] = special["pad"]
-    path = _file(splitter, folder, config)
-    files.update(dict.fromkeys((table, path)))
-    return table_tokenizer(path, table, [*subwords, unknown], special)
+    return table_tokenizer(_file(splitter, folder, config), table, [*subwords, unknown], special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
     def layers(side: str) -> int:
-        names = (f"{side}/layers/{n}/ffn/layer/inner/kernel" for n in itertools.count())
-        return sum(1 for _ in itertools.takewhile(tensors.__contains__, names))
+        return len({name.split("/")[2] for name in tensors if name.startswith(f"{side}/layers/")})
 
     d_model, d_ff = tensors.take("encoder/layers/0/ffn/layer/inner/kernel").shape
     is_tied, shares = _KERNEL not in tensors, _TARGET not in tensors

@@ -64,17 +64,11 @@ class Tensors(dict[str, np.ndarray]):
             raise ForeignModelError(f"{self.path}: has no weights named {names[0]}.")
         if self[found[0]].dtype.kind in "iu":
             raise ForeignModelError(f"{self.path}: {found[0]} is quantised. Import the original.")
-        array = np.array(self[found[0]], np.float32)
-        for name in found:
-            self.require_equal(name, array, found[0])
-        return array
-
-    def require_equal(self, name: str, expected: np.ndarray, what: str, atol: float = 0.0) -> None:
-        """Mark an array as used; raise a `ForeignModelError` unless it has the expected values."""
-        self._unused.discard(name)
-        array = np.asarray(self.get(name, expected), np.float32)
-        if array.shape != expected.shape or not np.allclose(array, expected, rtol=0.0, atol=atol):
-            raise ForeignModelError(f"{self.path}: {name} differs from {what}.")
+        self._unused.difference_update(found)
+        for name in found[1:]:
+            if not np.array_equal(self[name], self[found[0]]):
+                raise ForeignModelError(f"{self.path}: {name} differs from {found[0]}.")
+        return np.array(self[found[0]], np.float32)
 
     def require_all_used(self, others: Set[str] = frozenset()) -> None:
         """Raise a `ForeignModelError` if an array was not taken, and is not one of `others`."""

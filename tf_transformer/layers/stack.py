@@ -61,9 +61,8 @@ class TransformerLayer(Layer):
         return Residual(*options, dtype=self.dtype_policy, name=name)
 
     def build(self, x_shape: Shape) -> None:
-        for layer in (
-            self.self_attention, self.self_residual, self.feed_forward, self.feed_forward_residual,
-        ):  # fmt: skip
+        layers = self.self_attention, self.self_residual, self.feed_forward
+        for layer in (*layers, self.feed_forward_residual):
             layer.build(x_shape)
 
     def _attend_to_self(

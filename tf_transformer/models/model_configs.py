@@ -52,10 +52,8 @@ class ModelConfig:
                 raise ValueError(f"{name}={value} must be below the vocabulary size {min(known)}.")
         if self.tie_embeddings and len(known) > 1:
             raise ValueError(
-                f"tie_embeddings=True needs one vocabulary for both sides; received "
-                f"source_vocab_size={self.source_vocab_size}, "
-                f"target_vocab_size={self.target_vocab_size}. "
-                f"Train a joint tokenizer or set tie_embeddings=False."
+                f"tie_embeddings=True needs one vocabulary for both sides; received sizes "
+                f"{sorted(known)}. Train a joint tokenizer or set tie_embeddings=False."
             )
         return self
 
