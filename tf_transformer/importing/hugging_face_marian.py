@@ -55,19 +55,16 @@ _SINUSOIDS = {f"model.{side}.embed_positions.weight" for side in _EMBEDDINGS}
 def read_hugging_face_marian(folder: pathlib.Path) -> ForeignModel:
     """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`.
 
-    If there is a `generation_config.json`, it says alone what is never produced.
+    New releases write special ids into `generation_config.json`.
     """
-    path, of_search = folder / "config.json", folder / "generation_config.json"
-    theirs = read_json(path)
-    search, files = (read_json(of_search), [of_search]) if of_search.is_file() else (theirs, [])
+    path, search = folder / "config.json", folder / "generation_config.json"
+    theirs, others = read_json(path), read_json(search) if search.is_file() else {}
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     config, max_length = _config(path, theirs, shares), theirs.get("max_position_embeddings")
     if type(max_length) is not int or max_length < 2:
         raise ForeignModelError(f"{path}: max_position_embeddings is {max_length!r}, no number.")
-    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**search, **theirs}, shares)
-    never = [tokenizers[1].pad_id, *_never_produced(folder, search, tokenizers[1].vocab_size)]
-    fill = functools.partial(_fill, tensors, never, shares)
-    files = [path, *files, tensors.path]
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**others, **theirs}, shares)
+    fill, files = functools.partial(_fill, tensors, shares), (path, tensors.path)
     # Of a search without a limit for short sources, only the largest length stays.
     return ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length), files)
 
@@ -107,17 +104,7 @@ def _tokenizers(
     return tokenizers
 
 
-def _never_produced(folder: pathlib.Path, search: dict[str, Any], vocab_size: int) -> list[int]:
-    words = search.get("bad_words_ids") or []
-    if any(len(word) != 1 for word in words):
-        raise ForeignModelError(f"{folder}: bad_words_ids has a word of several tokens.")
-    never = [*(word[0] for word in words), *(search.get("suppress_tokens") or [])]
-    if wrong := [i for i in never if type(i) is not int or not 0 <= i < vocab_size]:
-        raise ForeignModelError(f"{folder}: {wrong[0]!r} is no id of the {vocab_size:,} subwords.")
-    return never
-
-
-def _fill(tensors: Tensors, never: list[int], shares: bool, model: Transformer) -> None:
+def _fill(tensors: Tensors, shares: bool, model: Transformer) -> None:
     def weights_of(side: str, index: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         name = f"model.{side}.layers.{index}.{name}"
         # A linear layer of PyTorch has a kernel (outputs, inputs); .T leaves a norm's scale.
@@ -134,7 +121,7 @@ def _fill(tensors: Tensors, never: list[int], shares: bool, model: Transformer) 
     for side, layer in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
         put(layer.embedding.weights, [tensors.take(*names[side])], names[side][0])
     bias = tensors.take("final_logits_bias").reshape(-1)
-    bias[never] = NEVER
+    bias[model.config.pad_id] = NEVER  # it is the one `bad_words_ids` of all these models
     projection = model.output_projection
     put([projection.bias], [bias], "final_logits_bias")
     if projection.embedding is None:

@@ -105,8 +105,8 @@ def _tokenizer(
     has_start, has_end = (is_table and bool(controls.get(name)) for name in ("start", "end"))
     if not is_table or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
-            f"{config}: {side}_sequence_controls is {controls}, but a target has both, and a source "
-            f"no start."
+            f"{config}: {side}_sequence_controls is {controls}; a target has both, and a source "
+            f"has no start."
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
