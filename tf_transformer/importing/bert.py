@@ -113,16 +113,14 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
         put(layer.weights, pair(name), name)
 
     put_stack(model.stack, _LAYER, lambda _, i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
-    size, embedding = model.config.target_vocab_size, model.source_embedding
-    for kind, layer, copies in (
-        ("word", embedding.embedding, [f"{_HEAD}decoder.weight"]),
-        ("position", embedding.position_embedding, []),
-        ("token_type", model.segment_embedding, []),
-    ):
+    # There may be rows without a subword, which make the size a multiple of some number.
+    size, words = model.config.target_vocab_size, f"{prefix}embeddings.word_embeddings.weight"
+    matrix = tensors.take(words, f"{_HEAD}decoder.weight")[:size]
+    put(model.source_embedding.embedding.weights, [matrix], words)
+    positions = model.source_embedding.position_embedding
+    for kind, layer in (("position", positions), ("token_type", model.segment_embedding)):
         name = f"{prefix}embeddings.{kind}_embeddings.weight"
-        # There may be rows without a subword, which make the size a multiple of some number.
-        rows = slice(size if kind == "word" else None)
-        put(layer.weights, [tensors.take(name, *copies)[rows]], name)
+        put(layer.weights, [tensors.take(name)], name)
     put_pair(model.embedding_norm, f"{prefix}embeddings.LayerNorm")
     projection = model.output_projection
     if projection.transform is not None:

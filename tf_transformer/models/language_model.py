@@ -47,10 +47,8 @@ class LanguageModel(SequenceModel):
         self.target_embedding = embedding("target", sizes[1], shared, table)
         if self.has_segments:
             scale = 1.0 if config.scale_embeddings else config.d_model**-0.5  # that of tokens
-            deviation = keras.initializers.RandomNormal(stddev=scale)
-            segments = keras.layers.Embedding(
-                2, config.d_model, deviation, dtype=policy, name="segment_embedding"
-            )
+            start, name = keras.initializers.RandomNormal(stddev=scale), "segment_embedding"
+            segments = keras.layers.Embedding(2, config.d_model, start, dtype=policy, name=name)
             self.segment_embedding = built(segments, (None,))
         if config.embedding_norm:
             norm = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=policy, name="norm")
@@ -300,9 +298,8 @@ class PermutationLanguageModel(LanguageModel):
     def _create_layers(self) -> None:
         super()._create_layers()
         # A vocabulary of one: the vector that queries start from, at the position to predict.
-        self.query_embedding = self._positional_embedding(
-            "query", 1, None, self.source_embedding.position_embedding
-        )
+        positions = self.source_embedding.position_embedding
+        self.query_embedding = self._positional_embedding("query", 1, None, positions)
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:

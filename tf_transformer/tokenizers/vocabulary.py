@@ -137,16 +137,12 @@ def vocabulary_model(
     of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
     spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
     kept = [kinds.CONTROL, kinds.USER_DEFINED, *([kinds.BYTE] if spec.byte_fallback else [])]
-    unk, controls = special["unk"], {special[name] for name in ("pad", "bos", "eos")} | {*tags}
     kind_of = {piece.piece: piece.type for piece in proto.pieces if piece.type in kept}
+    kind_of |= dict.fromkeys((*special.values(), *tags), kinds.CONTROL)
+    kind_of[special["unk"]] = kinds.UNKNOWN
     del proto.pieces[:]
     for subword in subwords:
-        kind = kind_of.get(subword, kinds.NORMAL)
-        if subword in controls:
-            kind = kinds.CONTROL
-        if subword == unk:
-            kind = kinds.UNKNOWN
-        proto.pieces.add(piece=subword, score=0.0, type=kind)
+        proto.pieces.add(piece=subword, score=0.0, type=kind_of.get(subword, kinds.NORMAL))
     spec.vocab_size = len(proto.pieces)
     for name, subword in special.items():
         setattr(spec, f"{name}_piece", subword)
