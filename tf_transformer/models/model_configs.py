@@ -50,8 +50,10 @@ class ModelConfig:
                 raise ValueError(f"{name}={value} must be below the vocabulary size {min(known)}.")
         if self.tie_embeddings and len(known) > 1:
             raise ValueError(
-                f"tie_embeddings=True needs one vocabulary for both sides; received sizes "
-                f"{sorted(known)}. Train a joint tokenizer or set tie_embeddings=False."
+                f"tie_embeddings=True needs one vocabulary for both sides; received "
+                f"source_vocab_size={self.source_vocab_size}, "
+                f"target_vocab_size={self.target_vocab_size}. "
+                f"Train a joint tokenizer or set tie_embeddings=False."
             )
         return self
 
@@ -84,7 +86,7 @@ class AttentionConfig(ModelConfig):
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
     attention_dropout_rate: Rate | None = setting(
-        0.0, "dropout rate of attention weights", Traits(chosen=True)
+        0.0, "dropout rate of attention", Traits(chosen=True)
     )
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
     layer_norm_epsilon: PositiveFloat = setting(1e-6, "added to the variance when normalising")
