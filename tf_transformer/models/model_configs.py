@@ -85,9 +85,7 @@ class AttentionConfig(ModelConfig):
     num_layers: PositiveInt = setting(6, "layers of each stack")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: Rate | None = setting(
-        0.0, "dropout rate of attention", Traits(chosen=True)
-    )
+    attention_dropout_rate: Rate | None = setting(0.0, "dropout of attention", Traits(chosen=True))
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
     layer_norm_epsilon: PositiveFloat = setting(1e-6, "added to the variance when normalising")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
