@@ -35,8 +35,9 @@ def labels_of(target_ids):
     [
         # UniLM: 6 * 6, then 7 + 8 + 9 + 10.
         ("prefix_lm", 70),
-        # The begin, a source without its end and three of the target: 1 + 2 + … + 9.
-        ("causal_lm", 45),
+        # The begin, a source without its end and three of the target: 1 + 2 + … + 9. The last of
+        # the source is a row of the prompt and the target's first one: 6 again.
+        ("causal_lm", 45 + 6),
         # 6 * 6 of the source; content sees 7 + 8 + 9 + 10, and so do the queries.
         ("permutation_lm", 36 + 34 + 34),
         # The source and the whole target, its end included.

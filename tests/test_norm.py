@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_transformer.layers.norm import layer_norm
+from tf_transformer.layers.norm import LayerNorm
 
 RANDOM = np.random.default_rng(0)
 
@@ -30,7 +30,7 @@ def results_of(layer, x, given, training, in_graph):
     ("policy", "atol"), [("float32", 1e-5), ("float64", 1e-12), ("mixed_bfloat16", 0.05)]
 )
 def test_output_and_gradients_are_those_of_keras(shape, in_graph, policy, atol):
-    layer = layer_norm(keras.DTypePolicy(policy), 1e-6)
+    layer = LayerNorm(epsilon=1e-6, dtype=policy)
     expected = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy)
     values = RANDOM.normal(size=shape) * 3 + 1
     x = tf.constant(values, layer.compute_dtype)
@@ -50,7 +50,7 @@ def test_output_and_gradients_are_those_of_keras(shape, in_graph, policy, atol):
 
 
 def test_outside_of_training_it_is_keras_layer():
-    layer = layer_norm(keras.DTypePolicy("float32"), 1e-6)
+    layer = LayerNorm(epsilon=1e-6)
     x = tf.constant(RANDOM.normal(size=(3, 4, 12)), "float32")
     plain = keras.layers.LayerNormalization(epsilon=1e-6)
     np.testing.assert_array_equal(layer(x), plain(x))

@@ -39,7 +39,7 @@ def table_of(splitter, *others):
 
 @pytest.fixture(scope="module")
 def tokenizer(splitter):
-    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **SPECIAL, tags=TAGS)
+    table = vocabulary_model(table_of(splitter, *TAGS), splitter, SPECIAL, TAGS)
     return VocabularyTokenizer(table, splitter)
 
 
@@ -90,7 +90,7 @@ def test_a_tag_of_the_table_is_one_token(tokenizer, text, tag, rest):
 
 
 def test_without_tags_in_the_table_they_are_text(splitter):
-    plain = VocabularyTokenizer(vocabulary_model(table_of(splitter), splitter, **SPECIAL), splitter)
+    plain = VocabularyTokenizer(vocabulary_model(table_of(splitter), splitter, SPECIAL), splitter)
     ids = plain.encode([">>deu<< das"])
     assert ids == plain.tokenize(tf.constant([">>deu<< das"])).to_list()
     assert len(ids[0]) > 3
@@ -111,7 +111,7 @@ def test_a_splitter_reads_the_tags_that_are_its_symbols(tmp_path):
     expected = library.encode(texts)
     for tags in ((), [">>xyz<<"]):
         subwords = [*pieces, *tags, "<pad>"]
-        table = vocabulary_model(subwords, splitter, **SPECIAL, tags=tags)
+        table = vocabulary_model(subwords, splitter, SPECIAL, tags)
         tokenizer = VocabularyTokenizer(table, splitter)
         if tags:  # it does not know one of them: others in front are cut, too, but not its symbols
             texts, expected = (rows[:2] + rows[6:] for rows in (texts, expected))
@@ -152,8 +152,8 @@ def test_a_subset_splits_used_texts_as_before(tokenizer):
 
 def test_the_end_of_a_text_may_be_padding(tokenizer, splitter):
     """So that a source has none; both tables keep the same subwords when they are trimmed."""
-    options = {**SPECIAL, "tags": TAGS, "has_end": False}
-    table = vocabulary_model(table_of(splitter, *TAGS), splitter, **options)
+    special = {**SPECIAL, "eos": SPECIAL["pad"]}
+    table = vocabulary_model(table_of(splitter, *TAGS), splitter, special, TAGS)
     source = VocabularyTokenizer(table, splitter)
     assert source.eos_id == source.pad_id == tokenizer.pad_id != tokenizer.eos_id
     assert source.encode(SENTENCES) == tokenizer.encode(SENTENCES)

@@ -1,7 +1,7 @@
 """A model of another engine, ready to become a run directory."""
 
 import pathlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tf_transformer.files import atomic_folder
@@ -53,9 +53,8 @@ def table_tokenizer(
     splitter: pathlib.Path,
     table: pathlib.Path,
     subwords: Sequence[str],
-    has_end: bool = True,
+    special: Mapping[str, str],
     tags: Collection[str] = (),
-    **special: str,
 ) -> VocabularyTokenizer:
     """Return a tokenizer, if its SentencePiece model and the table of subwords fit together.
 
@@ -63,20 +62,17 @@ def table_tokenizer(
         splitter: The file of the SentencePiece model.
         table: The file of the table, for messages.
         subwords: The subwords in the order of their ids.
-        has_end, tags, **special: See `vocabulary_model`.
+        special, tags: See `vocabulary_model`.
     """
     if missing := [subword for subword in special.values() if subword not in subwords]:
         raise ForeignModelError(f"{table}: has no subword {missing[0]}.")
     content = existing(splitter).read_bytes()
     with naming(splitter):
         known = subwords_of(content)
-        model = vocabulary_model(subwords, content, **special, has_end=has_end, tags=tags)
+        model = vocabulary_model(subwords, content, special, tags)
         tokenizer = VocabularyTokenizer(model, content)
     if len(set(known).intersection(subwords)) < len(known) / 2:
-        raise ForeignModelError(
-            f"{table}: has less than half of the subwords of {splitter.name}. They belong to "
-            f"different models."
-        )
+        raise ForeignModelError(f"{table} and {splitter.name}: belong to different models.")
     return tokenizer
 
 

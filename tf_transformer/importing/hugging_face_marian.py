@@ -10,7 +10,6 @@ from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
 from tf_transformer.importing.settings import by_id, config_of, read_json
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_weights
 from tf_transformer.importing.weights import NEVER, put, put_stack
-from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
 from tf_transformer.tokenizers import VocabularyTokenizer
@@ -49,25 +48,23 @@ _LAYER = {  # ours: theirs
 _SHARED = "model.shared.weight"
 _EMBEDDINGS = {side: f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")}
 _OUTPUT = "lm_head.weight"
-_HALF = 5e-3  # the largest error of a sinusoid in bfloat16
+# Old files store the sinusoids, too.
+_SINUSOIDS = {f"model.{side}.embed_positions.weight" for side in _EMBEDDINGS}
 
 
 def read_hugging_face_marian(folder: pathlib.Path) -> ForeignModel:
     """Read `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`.
 
-    If there is a `generation_config.json`, it says alone what is never produced.
+    New releases write special ids into `generation_config.json`.
     """
-    path, of_search = folder / "config.json", folder / "generation_config.json"
-    theirs = read_json(path)
-    search, files = (read_json(of_search), [of_search]) if of_search.is_file() else (theirs, [])
+    path, search = folder / "config.json", folder / "generation_config.json"
+    theirs, others = read_json(path), read_json(search) if search.is_file() else {}
     shares = theirs.get("share_encoder_decoder_embeddings", True)
     config, max_length = _config(path, theirs, shares), theirs.get("max_position_embeddings")
     if type(max_length) is not int or max_length < 2:
         raise ForeignModelError(f"{path}: max_position_embeddings is {max_length!r}, no number.")
-    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**search, **theirs}, shares)
-    never = [tokenizers[1].pad_id, *_never_produced(folder, search, tokenizers[1].vocab_size)]
-    fill = functools.partial(_fill, tensors, never, shares, max_length)
-    files = [path, *files, tensors.path]
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, {**others, **theirs}, shares)
+    fill, files = functools.partial(_fill, tensors, shares), (path, tensors.path)
     # Of a search without a limit for short sources, only the largest length stays.
     return ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length), files)
 
@@ -101,24 +98,13 @@ def _tokenizers(
         if not all(isinstance(i, int) and 0 <= i < len(subwords) for i in ids.values()):
             raise ForeignModelError(f"{path}: lacks the special ids of config.json, {ids}.")
         pad, eos, bos = (subwords[index] for index in ids.values())
-        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>", "tags": tags_in(subwords)}
-        tokenizers.append(table_tokenizer(folder / f"{side}.spm", path, subwords, **special))
+        special = {"pad": pad, "eos": eos, "bos": bos, "unk": "<unk>"}
+        splitter, tags = folder / f"{side}.spm", tags_in(subwords)
+        tokenizers.append(table_tokenizer(splitter, path, subwords, special, tags))
     return tokenizers
 
 
-def _never_produced(folder: pathlib.Path, search: dict[str, Any], vocab_size: int) -> list[int]:
-    words = search.get("bad_words_ids") or []
-    if any(len(word) != 1 for word in words):
-        raise ForeignModelError(f"{folder}: bad_words_ids has a word of several tokens.")
-    never = [*(word[0] for word in words), *(search.get("suppress_tokens") or [])]
-    if wrong := [i for i in never if type(i) is not int or not 0 <= i < vocab_size]:
-        raise ForeignModelError(f"{folder}: {wrong[0]!r} is no id of the {vocab_size:,} subwords.")
-    return never
-
-
-def _fill(
-    tensors: Tensors, never: list[int], shares: bool, max_length: int, model: Transformer
-) -> None:
+def _fill(tensors: Tensors, shares: bool, model: Transformer) -> None:
     def weights_of(side: str, index: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         name = f"model.{side}.layers.{index}.{name}"
         # A linear layer of PyTorch has a kernel (outputs, inputs); .T leaves a norm's scale.
@@ -126,7 +112,7 @@ def _fill(
 
     for stack in (model.encoder, model.decoder):
         put_stack(stack, _LAYER, weights_of)
-    # A file may store a tied matrix under each of its names, and sinusoids.
+    # A file may store a tied matrix under each of its names.
     names = {side: [name] for side, name in _EMBEDDINGS.items()}
     if shares:
         names = {side: [_SHARED, *_EMBEDDINGS.values()] for side in names}
@@ -134,13 +120,10 @@ def _fill(
         names["decoder"].append(_OUTPUT)
     for side, layer in (("encoder", model.source_embedding), ("decoder", model.target_embedding)):
         put(layer.embedding.weights, [tensors.take(*names[side])], names[side][0])
-        waves = sinusoidal_positions(max_length, layer.d_model, sinusoids=layer.sinusoids)
-        stored = f"model.{side}.embed_positions.weight"
-        tensors.require_equal(stored, np.asarray(waves), "the sinusoids of Marian", _HALF)
     bias = tensors.take("final_logits_bias").reshape(-1)
-    bias[never] = NEVER
+    bias[model.config.pad_id] = NEVER  # it is the one `bad_words_ids` of all these models
     projection = model.output_projection
     put([projection.bias], [bias], "final_logits_bias")
     if projection.embedding is None:
         put([projection.kernel], [tensors.take(_OUTPUT).T], _OUTPUT)
-    tensors.require_all_used()
+    tensors.require_all_used(_SINUSOIDS)

@@ -86,13 +86,14 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
     models = [path for path in models if not path.name.endswith(".optimizer.npz")]
     if len(models) != 1:
         raise ForeignModelError(
-            f"{folder}: has {len(models)} models of Marian (.npz files); one is needed. Hugging "
-            f"Face's models have a config.json instead; marian-conv makes .npz of .bin."
+            f"{folder}: has {len(models)} models of Marian (.npz files, which marian-conv makes)."
         )
     tensors = read_npz(existing(models[0]))
     if _CONFIG not in tensors:
         raise ForeignModelError(f"{models[0]}: has no {_CONFIG}, so Marian did not write it.")
-    ours = _config(models[0], read_yaml(models[0], _LOADER, tensors.text(_CONFIG)), tensors)
+    # The text ends with NUL bytes.
+    theirs = read_yaml(models[0], _LOADER, tensors[_CONFIG].tobytes().rstrip(b"\0"))
+    ours = _config(models[0], theirs, tensors)
     vocabularies = _files(folder, decoder.get("vocabs"), "*.spm")
     if not vocabularies:
         raise ForeignModelError(f"{folder}: names no vocabulary: there is no decoder.yml or .spm.")
@@ -108,13 +109,12 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         # lines, and put tags that SentencePiece does not know in front.
         tags = tags_in(table).difference(_subwords(splitter))
         subwords = [*table, *unused, pad]
-        tokenizers.append(table_tokenizer(splitter, path, subwords, tags=tags, **special))
+        tokenizers.append(table_tokenizer(splitter, path, subwords, special, tags))
     fill = functools.partial(_fill, tensors, [len(table) for table in tables])
     allows, factor = decoder.get("allow-unk") == "true", decoder.get("max-length-factor", 3)
     if (ratio := float(factor)) <= 0:
         raise ForeignModelError(f"{found[0]}: max-length-factor is {factor}, and must be above 0.")
-    files = [*found, tensors.path, *dict.fromkeys(paths)]
-    return ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio, files)
+    return ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio, [*found, tensors.path])
 
 
 def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[pathlib.Path]:

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import itertools
 import pathlib
 from typing import Any
 
@@ -68,14 +67,12 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     """
     found = [config] if config else list(folder.glob("*.yml"))
     if len(found) != 1:
-        raise ForeignModelError(
-            f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
-        )
-    data, files = read_yaml(found[0]).get("data") or {}, dict.fromkeys(found)
-    tokenizers = [_tokenizer(side, folder, found[0], data, files) for side in ("source", "target")]
+        raise ForeignModelError(f"{folder}: has {len(found)} files *.yml. Name one: --config F")
+    data = read_yaml(found[0]).get("data") or {}
+    tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-    files, fill = [*files, tensors.path], functools.partial(_fill, tensors)
+    fill, files = functools.partial(_fill, tensors), (found[0], tensors.path)
     # Their limit does not depend on the source.
     return ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH), files)
 
@@ -91,14 +88,8 @@ def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path
 
 
 def _tokenizer(
-    side: str,
-    folder: pathlib.Path,
-    config: pathlib.Path,
-    data: dict[str, Any],
-    files: dict[pathlib.Path, None],
+    side: str, folder: pathlib.Path, config: pathlib.Path, data: dict[str, Any]
 ) -> VocabularyTokenizer:
-    """Return the tokenizer of a side, and add the files that describe it."""
-
     def setting(name: str) -> Any:
         return data.get(f"{side}_{name}") or data.get(name)
 
@@ -114,8 +105,8 @@ def _tokenizer(
     has_start, has_end = (is_table and bool(controls.get(name)) for name in ("start", "end"))
     if not is_table or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
-            f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
-            f"and they must have both."
+            f"{config}: {side}_sequence_controls is {controls}; a target has both, and a source "
+            f"has no start."
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
@@ -130,15 +121,14 @@ def _tokenizer(
         )
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
     special = {"pad": "<blank>", "bos": "<s>", "eos": "</s>", "unk": unknown}
-    path = _file(splitter, folder, config)
-    files.update(dict.fromkeys((table, path)))
-    return table_tokenizer(path, table, [*subwords, unknown], has_end, **special)
+    if not has_end:  # the padding, which no model reads
+        special["eos"] = special["pad"]
+    return table_tokenizer(_file(splitter, folder, config), table, [*subwords, unknown], special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
     def layers(side: str) -> int:
-        names = (f"{side}/layers/{n}/ffn/layer/inner/kernel" for n in itertools.count())
-        return sum(1 for _ in itertools.takewhile(tensors.__contains__, names))
+        return len({name.split("/")[2] for name in tensors if name.startswith(f"{side}/layers/")})
 
     d_model, d_ff = tensors.take("encoder/layers/0/ffn/layer/inner/kernel").shape
     is_tied, shares = _KERNEL not in tensors, _TARGET not in tensors
@@ -175,8 +165,7 @@ def _description(path: pathlib.Path) -> dict[str, str]:
         theirs.setdefault("num_heads", str(_HEADS[name]))
     if "num_heads" not in theirs:
         raise ForeignModelError(
-            f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
-            f"{', '.join(_HEADS)}. Relative positions cannot."
+            f"{path}: has neither num_heads=… nor a model that can be imported: {', '.join(_HEADS)}"
         )
     for name in _FIXED.keys() & given:  # may be the name of a class with its module
         theirs[name] = given[name].rpartition(".")[2]

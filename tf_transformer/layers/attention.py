@@ -50,9 +50,7 @@ class MultiHeadAttention(Layer):
     ) -> None:
         super().__init__(**kwargs)
         if d_model % num_heads:
-            raise ValueError(
-                f"d_model must be a multiple of num_heads; received {d_model=}, {num_heads=}."
-            )
+            raise ValueError(f"d_model must be a multiple of num_heads: {d_model=}, {num_heads=}.")
         self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: d_model})

@@ -41,20 +41,16 @@ def expand_mask(mask: Tensor, scores_shape: Shape) -> Tensor:
             f"attention masks must be bool or integer (0 and 1), True where attending is allowed; "
             f"received a mask of dtype {dtype} and shape {shape}."
         )
-    expanded = {2: (1, 1, *shape), 3: (*shape[:1], 1, *shape[1:]), 4: shape}.get(len(shape), ())
-    if not expanded or any(
-        size not in (None, 1, wanted) and wanted is not None
-        for size, wanted in zip(expanded, scores_shape, strict=True)
-    ):
+    if len(shape) in (2, 3):  # one mask for all heads, or for all rows, too
+        mask = mask[None, None] if len(shape) == 2 else mask[:, None]
+    sizes = zip(mask.shape, scores_shape, strict=False)
+    if len(mask.shape) != 4 or any(n not in (1, m, None) and m is not None for n, m in sizes):
         raise ValueError(
             f"attention masks must have shape (T, S), (B, T, S) or (B, H, T, S) and broadcast to "
             f"the attention scores (B, H, T, S) = {tuple(scores_shape)}; received shape {shape}. "
             f"A padding mask has shape (B, 1, S)."
         )
-    mask = ops.cast(mask, "bool")
-    if len(shape) == 2:
-        return mask[None, None]
-    return mask[:, None] if len(shape) == 3 else mask
+    return ops.cast(mask, "bool")
 
 
 def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:

@@ -8,15 +8,11 @@ from keras import ops
 from tf_transformer.layers.base import Tensor
 
 
-def layer_norm(dtype: keras.DTypePolicy, epsilon: float) -> "LayerNorm":
-    """Return layer normalisation (Ba et al. 2016), with biased variance and epsilon in the root."""
-    return LayerNorm(epsilon=epsilon, dtype=dtype, name="norm")
-
-
 @keras.saving.register_keras_serializable(package="tf_transformer")
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras' layer normalisation of the last axis, with its own gradient where TensorFlow trains.
 
+    The variance is biased, and epsilon is in the root (Ba et al. 2016).
     Forward and backward take half the time of Keras', with 43 operations instead of 111. There are
     always a scale and a shift.
     """

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Activation, Int, Layer, Shape, Tensor, built, on_rows
-from tf_transformer.layers.norm import layer_norm
+from tf_transformer.layers.norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -35,7 +35,7 @@ class OutputTransform(Layer):
         self.d_model, self.activation = d_model, activation
         self.layer_norm_epsilon, dtype = layer_norm_epsilon, self.dtype_policy
         self.dense = keras.layers.Dense(d_model, activation, dtype=dtype, name="dense")
-        self.norm = layer_norm(dtype, layer_norm_epsilon)
+        self.norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=dtype, name="norm")
 
     def build(self, hidden_shape: Shape) -> None:
         self.dense.build((None, self.d_model))

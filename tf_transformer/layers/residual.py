@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
-from tf_transformer.layers.norm import layer_norm
+from tf_transformer.layers.norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -41,7 +41,7 @@ class Residual(Layer):
         super().__init__(**kwargs)
         self.d_model, self.dropout_rate, self.norm_first = d_model, dropout_rate, norm_first
         self.layer_norm_epsilon = layer_norm_epsilon
-        self.norm = layer_norm(self.dtype_policy, layer_norm_epsilon)
+        self.norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="norm")
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)
 
     def build(self, x_shape: Shape, sublayer_output_shape: Shape | None = None) -> None:

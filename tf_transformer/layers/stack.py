@@ -8,7 +8,7 @@ import keras
 from tf_transformer.layers.attention import GlobalSelfAttention
 from tf_transformer.layers.base import Activation, Layer, Shape, Tensor, built
 from tf_transformer.layers.feed_forward import FeedForward
-from tf_transformer.layers.norm import layer_norm
+from tf_transformer.layers.norm import LayerNorm
 from tf_transformer.layers.residual import Residual
 
 
@@ -61,9 +61,8 @@ class TransformerLayer(Layer):
         return Residual(*options, dtype=self.dtype_policy, name=name)
 
     def build(self, x_shape: Shape) -> None:
-        for layer in (
-            self.self_attention, self.self_residual, self.feed_forward, self.feed_forward_residual,
-        ):  # fmt: skip
+        layers = self.self_attention, self.self_residual, self.feed_forward
+        for layer in (*layers, self.feed_forward_residual):
             layer.build(x_shape)
 
     def _attend_to_self(
@@ -93,8 +92,8 @@ class LayerStack(Layer):
         super().__init__(**kwargs)
         self.layers = list(layers)
         self.d_model = layers[0].d_model
-        epsilon = layers[0].layer_norm_epsilon
-        self.norm = layer_norm(self.dtype_policy, epsilon) if layers[0].norm_first else None
+        options = {"epsilon": layers[0].layer_norm_epsilon, "dtype": self.dtype_policy}
+        self.norm = LayerNorm(**options, name="norm") if layers[0].norm_first else None
 
     def build(self, x_shape: Shape, *context_shape: Shape) -> None:
         for layer in self.layers:

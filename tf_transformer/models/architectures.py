@@ -108,13 +108,9 @@ def preset(
         >>> config.d_model, config.num_layers, config.tie_embeddings
         (128, 4, True)
     """
-    sizes = require_preset(name, architecture)
-    return ARCHITECTURES[architecture].config(
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        tie_embeddings=source_vocab_size == target_vocab_size,
-        **sizes,
-    )
+    sizes, tied = require_preset(name, architecture), source_vocab_size == target_vocab_size
+    kind = ARCHITECTURES[architecture].config
+    return kind(source_vocab_size, target_vocab_size, tie_embeddings=tied, **sizes)
 
 
 def with_tokenizers(

@@ -12,6 +12,8 @@ from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
 from tf_transformer.layers.stack import TransformerLayer
 from tf_transformer.models.model_configs import ModelConfig
 
+# An embedding that layers share, or None for one of their own.
+Shared = keras.layers.Embedding | None
 Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
 
 
@@ -66,7 +68,7 @@ class SequenceModel(keras.Model):
         if not self.built:
             self._create_layers()
 
-    def _position_table(self) -> keras.layers.Embedding | None:
+    def _position_table(self) -> Shared:
         """Return the embedding of learned positions, not built yet; None for sinusoids."""
         sizes, name = (self.config.position_limit, self.config.d_model), "position_embedding"
         if sizes[0] is None:
@@ -74,17 +76,12 @@ class SequenceModel(keras.Model):
         return token_embedding(*sizes, dtype=self.dtype_policy, name=name)
 
     def _positional_embedding(
-        self,
-        name: str,
-        vocab_size: int,
-        dropout_rate: float,
-        tokens: keras.layers.Embedding | None,
-        positions: keras.layers.Embedding | None,
+        self, name: str, vocab_size: int, tokens: Shared, positions: Shared, rate: float = 0.0
     ) -> PositionalEmbedding:
-        """Return an embedding with positions; `tokens` is a token embedding to share, or None."""
+        """Return an embedding with positions."""
         config = self.config
         embedding = PositionalEmbedding(
-            vocab_size, config.d_model, dropout_rate, tokens, position_embedding=positions,
+            vocab_size, config.d_model, rate, tokens, position_embedding=positions,
             # The layout of sinusoids does not matter if positions are learned.
             sinusoids="sinusoidal" if config.positions == "learned" else config.positions,
             scale=config.scale_embeddings, first_position=config.first_position,
@@ -101,12 +98,10 @@ class SequenceModel(keras.Model):
         return [kind(**options, name=f"layer_{index}") for index in range(number)]
 
     def _output_projection(
-        self,
-        embedding: keras.layers.Embedding | None,
-        tied_bias: bool = False,
-        transform: keras.Layer | None = None,
+        self, embedding: Shared, transform: keras.Layer | None = None
     ) -> OutputProjection:
         """Return the projection to the target's vocabulary, tied to `embedding` if it is given."""
+        tied_bias = getattr(self.config, "output_bias", False)
         arguments = self.config.target_vocab_size, embedding, tied_bias, transform
         projection = OutputProjection(*arguments, dtype="float32", name="output_projection")
         return built(projection, (None, None, self.config.d_model))

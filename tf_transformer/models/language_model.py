@@ -6,7 +6,7 @@ permutation_lm  a target token sees those generated before it, in any order (XLN
 masked_lm       all tokens see each other; some target tokens are masked (BERT, masked_lm.py)
 """
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -14,7 +14,7 @@ from keras import ops
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import causal_mask, permutation_mask
-from tf_transformer.layers.norm import layer_norm
+from tf_transformer.layers.norm import LayerNorm
 from tf_transformer.layers.output import OutputTransform
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
@@ -43,17 +43,16 @@ class LanguageModel(SequenceModel):
             shared = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         embedding, hidden = self._positional_embedding, (None, None, config.d_model)
         sizes, table = (config.source_vocab_size, config.target_vocab_size), self._position_table()
-        self.source_embedding = embedding("source", sizes[0], 0.0, shared, table)
-        self.target_embedding = embedding("target", sizes[1], 0.0, shared, table)
+        self.source_embedding = embedding("source", sizes[0], shared, table)
+        self.target_embedding = embedding("target", sizes[1], shared, table)
         if self.has_segments:
             scale = 1.0 if config.scale_embeddings else config.d_model**-0.5  # that of tokens
-            deviation = keras.initializers.RandomNormal(stddev=scale)
-            segments = keras.layers.Embedding(
-                2, config.d_model, deviation, dtype=policy, name="segment_embedding"
-            )
+            start, name = keras.initializers.RandomNormal(stddev=scale), "segment_embedding"
+            segments = keras.layers.Embedding(2, config.d_model, start, dtype=policy, name=name)
             self.segment_embedding = built(segments, (None,))
         if config.embedding_norm:
-            self.embedding_norm = built(layer_norm(policy, config.layer_norm_epsilon), hidden)
+            norm = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=policy, name="norm")
+            self.embedding_norm = built(norm, hidden)
         self.dropout = keras.layers.Dropout(config.dropout_rate, dtype=policy)
         layers = self._transformer_layers(PrefixLayer, config.num_layers)
         stack = PrefixStack(layers, dtype=policy, name="stack")
@@ -61,7 +60,7 @@ class LanguageModel(SequenceModel):
         if config.output_transform:
             options = config.d_model, config.activation, config.layer_norm_epsilon
             transform = OutputTransform(*options, dtype=policy, name="output_transform")
-        self.output_projection = self._output_projection(shared, config.output_bias, transform)
+        self.output_projection = self._output_projection(shared, transform)
 
     def _read(
         self, parts: list[Tensor], mask: Tensor, training: bool | None
@@ -99,19 +98,32 @@ class LanguageModel(SequenceModel):
         return self.embedding_norm(x) if self.config.embedding_norm else x
 
 
-class GenerativeLanguageModel(LanguageModel):
-    """A language model that decodes after a prefix; subclasses implement `_embed_prefix`.
+class Prefix(NamedTuple):
+    """What the target of a language model follows.
 
-    That method takes the source ids and the begin tokens `(B, 1)`, and returns the prefix
-    `(B, P, D)`, where it is real and what of it the target sees, both bool `(B, P)`, the target's
-    first position `(B,)`, and the target's first input `(B, D)`, or None for the begin token.
+    Attributes:
+        vectors: The embedded prefix, float `(B, P, D)`.
+        is_real, is_seen: Where it is real, and what of it the target sees, bool `(B, P)`.
+        start: The target's first position, int32 `(B,)`.
+        first: The target's first input, float `(B, D)`; None for the begin token.
+    """
+
+    vectors: Tensor
+    is_real: Tensor
+    is_seen: Tensor
+    start: Tensor
+    first: Tensor | None = None
+
+
+class GenerativeLanguageModel(LanguageModel):
+    """A language model that decodes after a prefix.
+
+    Subclasses implement `_embed_prefix`, given the source ids and the begin tokens `(B, 1)`.
     """
 
     prefix_is_causal: ClassVar[bool] = False
 
-    def _after_begin(
-        self, begin: Tensor, source_ids: Tensor, last: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _after_begin(self, begin: Tensor, source_ids: Tensor, last: Tensor) -> Prefix:
         """Embed the begin tokens and the source, whose token at `last` is the target's first input.
 
         The target does not see this token in the prefix, too.
@@ -120,7 +132,7 @@ class GenerativeLanguageModel(LanguageModel):
         prefix, columns = self._embed_source(ids), ops.arange(ops.shape(ids)[1], dtype="int32")
         is_last = (columns == last[:, None])[..., None]
         first = ops.sum(ops.where(is_last, prefix, ops.zeros_like(prefix)), axis=1)
-        return prefix, columns <= last[:, None], columns < last[:, None], last, first
+        return Prefix(prefix, columns <= last[:, None], columns < last[:, None], last, first)
 
     def _call(
         self, inputs: Inputs, training: bool | None
@@ -210,13 +222,11 @@ class PrefixLanguageModel(GenerativeLanguageModel):
         output, weights = self._call(inputs, training)
         return (output, weights) if return_attention_scores else output
 
-    def _embed_prefix(
-        self, source_ids: Tensor, begin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    def _embed_prefix(self, source_ids: Tensor, begin: Tensor) -> Prefix:
         is_real, length = self._is_real(source_ids), self._lengths(source_ids)
         if self.config.begin_source:  # the source's end token is the target's first input
             return self._after_begin(begin, source_ids, length)
-        return self._embed_source(source_ids), is_real, is_real, length, None
+        return Prefix(self._embed_source(source_ids), is_real, is_real, length)
 
 
 def _distribution(weights: Tensor) -> Tensor:
@@ -252,9 +262,7 @@ class CausalLanguageModel(GenerativeLanguageModel):
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self._call(inputs, training)[0]
 
-    def _embed_prefix(
-        self, source_ids: Tensor, begin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _embed_prefix(self, source_ids: Tensor, begin: Tensor) -> Prefix:
         """Return the prompt: the begin token and the source without its end token."""
         last = ops.maximum(self._lengths(source_ids) - 1, 0)
         return self._after_begin(begin, source_ids[:, :-1], last)
@@ -290,9 +298,8 @@ class PermutationLanguageModel(LanguageModel):
     def _create_layers(self) -> None:
         super()._create_layers()
         # A vocabulary of one: the vector that queries start from, at the position to predict.
-        self.query_embedding = self._positional_embedding(
-            "query", 1, 0.0, None, self.source_embedding.position_embedding
-        )
+        positions = self.source_embedding.position_embedding
+        self.query_embedding = self._positional_embedding("query", 1, None, positions)
         self.seed_generator = keras.random.SeedGenerator()
 
     def call(self, inputs: Inputs, training: bool | None = None) -> Tensor:

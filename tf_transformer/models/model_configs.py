@@ -36,9 +36,7 @@ class ModelConfig:
     dropout_rate: Rate | None = setting(
         0.1, "dropout rate of embeddings and layers", Traits(chosen=True)
     )
-    tie_embeddings: bool = setting(
-        True, "one embedding matrix for source, target and output; default: as --joint"
-    )
+    tie_embeddings: bool = setting(True, "one matrix of embeddings and output; default: as --joint")
     pad_id: NonNegativeInt = 0
     # The number of learned positions; None for no limit.
     position_limit: ClassVar[int | None] = None
@@ -87,13 +85,9 @@ class AttentionConfig(ModelConfig):
     num_layers: PositiveInt = setting(6, "layers of each stack")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: Rate | None = setting(
-        0.0, "dropout rate of attention weights", Traits(chosen=True)
-    )
+    attention_dropout_rate: Rate | None = setting(0.0, "dropout of attention", Traits(chosen=True))
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
-    layer_norm_epsilon: PositiveFloat = setting(
-        1e-6, "added to the variance in layer normalisation"
-    )
+    layer_norm_epsilon: PositiveFloat = setting(1e-6, "added to the variance when normalising")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
     positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
         setting("sinusoidal", "how token positions are encoded")
@@ -135,12 +129,8 @@ class TransformerConfig(AttentionConfig):
     """
 
     num_layers: PositiveInt = setting(6, "layers of the encoder, and of the decoder unless given")
-    decoder_layers: PositiveInt | None = setting(
-        None, "layers of the decoder; default: as many as the encoder has"
-    )
-    tie_output: bool = setting(
-        False, "one matrix for target and output, if the source has its own vocabulary"
-    )
+    decoder_layers: PositiveInt | None = setting(None, "decoder layers; default: the encoder's")
+    tie_output: bool = setting(False, "one matrix for target and output; the source has its own")
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -152,9 +142,7 @@ class LanguageModelConfig(AttentionConfig):
 
     num_layers: PositiveInt = setting(12, "layers, which source and target share")
     embedding_norm: bool = setting(False, "normalise the sum of token, position and segment")
-    output_transform: bool = setting(
-        False, "put a layer with the activation, and a norm, before the output matrix"
-    )
+    output_transform: bool = setting(False, "put a layer and a norm before the output matrix")
 
     def num_positions(self, max_length: int) -> int:
         """Return the number of positions of a source and a target, which follows the source."""
@@ -165,9 +153,7 @@ class LanguageModelConfig(AttentionConfig):
 class PrefixLanguageModelConfig(LanguageModelConfig):
     """The configuration of a `PrefixLanguageModel`; with `begin_source` it knows `bos_id`."""
 
-    begin_source: bool = setting(
-        False, "read begin, source, end, target, not source, end, begin, target"
-    )
+    begin_source: bool = setting(False, "put the begin token before the source, not the target")
     bos_id: NonNegativeInt = 2
 
 
@@ -262,10 +248,6 @@ class BahdanauConfig(ChoConfig):
 class LuongConfig(SutskeverConfig):
     """Stacked LSTMs with attention (Luong et al. 2015, sections 3 and 4.1)."""
 
-    attention_score: Literal["dot", "general", "concat"] = setting(
-        "general", "attention score of query and key"
-    )
-    attention_window: PositiveInt | None = setting(
-        None, "positions on each side in local attention; default: global attention"
-    )
+    attention_score: Literal["dot", "general", "concat"] = setting("general", "attention score")
+    attention_window: PositiveInt | None = setting(None, "reach of attention; default: global")
     input_feeding: bool = setting(True, "feed the attentional vector to the next step")

@@ -152,11 +152,8 @@ class Seq2Seq(SequenceModel):
                 return ops.concatenate([h, x], axis=-1), None
             return self._attentional(h, source) if attends else (h, None)
         # Draw dropout before the loop, which should have few operations and no random state.
-        factors = [
-            self.dropout(ops.ones_like(x), training=training)
-            for _ in range(config.num_layers - 1)
-            if training
-        ]
+        number = config.num_layers - 1 if training else 0
+        factors = [self.dropout(ops.ones_like(x), training=True) for _ in range(number)]
 
         def step(inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
             x, *factors = ops.split(inputs, inputs.shape[-1] // config.d_model, axis=-1)

@@ -39,36 +39,28 @@ class Transformer(SequenceModel):
             tied = token_embedding(config.target_vocab_size, config.d_model, dtype=policy)
         shared, embedding = tied if config.tie_embeddings else None, self._positional_embedding
         sizes, table = (config.source_vocab_size, config.target_vocab_size), self._position_table
-        self.source_embedding = embedding("source", sizes[0], rate, shared, table())
-        self.target_embedding = embedding("target", sizes[1], rate, tied, table())
+        self.source_embedding = embedding("source", sizes[0], shared, table(), rate)
+        self.target_embedding = embedding("target", sizes[1], tied, table(), rate)
         layers = self._transformer_layers(EncoderLayer, config.num_layers)
         self.encoder = built(Encoder(layers, dtype=policy, name="encoder"), hidden)
         number = config.decoder_layers or config.num_layers
         layers = self._transformer_layers(DecoderLayer, number)
         self.decoder = built(Decoder(layers, dtype=policy, name="decoder"), hidden, hidden)
-        self.output_projection = self._output_projection(tied, config.output_bias)
+        self.output_projection = self._output_projection(tied)
 
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
         source_ids, target_ids = split_inputs(inputs)
-        context_mask = padding_mask(source_ids, self.config.pad_id)
-        context, encoder_weights = self.encoder(
-            self.source_embedding(source_ids, training=training),
-            attention_mask=context_mask,
-            training=training,
-            return_attention_scores=True,
-        )
+        mask = padding_mask(source_ids, self.config.pad_id)
+        options = {"training": training, "return_attention_scores": True}
+        x = self.source_embedding(source_ids, training=training)
+        context, encoder = self.encoder(x, attention_mask=mask, **options)
         # Real target tokens come first, so the causal mask hides the padding from all of them.
-        hidden, decoder_weights, cross_weights = self.decoder(
-            self.target_embedding(target_ids, training=training),
-            context,
-            cross_attention_mask=context_mask,
-            training=training,
-            return_attention_scores=True,
-        )
+        x = self.target_embedding(target_ids, training=training)
+        hidden, decoder, cross = self.decoder(x, context, cross_attention_mask=mask, **options)
         output = self.output_projection(hidden)
-        weights = {"encoder": encoder_weights, "decoder": decoder_weights, "cross": cross_weights}
+        weights = {"encoder": encoder, "decoder": decoder, "cross": cross}
         return (output, weights) if return_attention_scores else output
 
     def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:

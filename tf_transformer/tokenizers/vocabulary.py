@@ -4,7 +4,7 @@ import functools
 import os
 import pathlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -42,7 +42,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         >>> from tf_transformer.tokenizers.vocabulary import vocabulary_model
         >>> special = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
         >>> subwords = sorted(tokenizer.subwords(range(tokenizer.vocab_size)))
-        >>> table = vocabulary_model(subwords, tokenizer.splitter, **special)
+        >>> table = vocabulary_model(subwords, tokenizer.splitter, special)
         >>> other = tt.VocabularyTokenizer(table, tokenizer.splitter)
         >>> other.decode(other.encode(["Guten Morgen!"]))
         ['Guten Morgen!']
@@ -119,12 +119,7 @@ def tags_in(subwords: Iterable[str]) -> set[str]:
 def vocabulary_model(
     subwords: Sequence[str],
     splitter: bytes,
-    *,
-    pad: str,
-    unk: str,
-    bos: str,
-    eos: str,
-    has_end: bool = True,
+    special: Mapping[str, str],
     tags: Collection[str] = (),
 ) -> bytes:
     """Return the table of a `VocabularyTokenizer` as a serialised SentencePiece model.
@@ -132,10 +127,8 @@ def vocabulary_model(
     Args:
         subwords: The subwords, in the order of their ids.
         splitter: The SentencePiece model that splits texts, or one like it that joins subwords.
-        pad, unk, bos, eos: The special subwords. They, control symbols of the splitter, and `tags`
-            become no text.
-        has_end: Whether a text ends with `eos`. If not, its end is `pad`, which no model reads: so
-            it is with sources of OpenNMT-tf.
+        special: The subwords `pad`, `unk`, `bos` and `eos`. They, control symbols of the splitter,
+            and `tags` become no text. Sources of OpenNMT-tf end with padding, which is not read.
         tags: Those subwords of the form `>>deu<<` that are cut off before a text is split, as
             models of OPUS-MT need it. To the splitter, others are symbols or characters.
     """
@@ -144,18 +137,14 @@ def vocabulary_model(
     of_bytes = {piece.piece for piece in proto.pieces if piece.type == kinds.BYTE}
     spec.byte_fallback = bool(of_bytes) and of_bytes <= set(subwords)  # all of them or none
     kept = [kinds.CONTROL, kinds.USER_DEFINED, *([kinds.BYTE] if spec.byte_fallback else [])]
-    controls = {pad, bos, eos, *tags}
     kind_of = {piece.piece: piece.type for piece in proto.pieces if piece.type in kept}
+    kind_of |= dict.fromkeys((*special.values(), *tags), kinds.CONTROL)
+    kind_of[special["unk"]] = kinds.UNKNOWN
     del proto.pieces[:]
     for subword in subwords:
-        kind = kind_of.get(subword, kinds.NORMAL)
-        if subword in controls:
-            kind = kinds.CONTROL
-        if subword == unk:
-            kind = kinds.UNKNOWN
-        proto.pieces.add(piece=subword, score=0.0, type=kind)
+        proto.pieces.add(piece=subword, score=0.0, type=kind_of.get(subword, kinds.NORMAL))
     spec.vocab_size = len(proto.pieces)
-    spec.pad_piece, spec.unk_piece, spec.bos_piece = pad, unk, bos
-    spec.eos_piece = eos if has_end else pad
+    for name, subword in special.items():
+        setattr(spec, f"{name}_piece", subword)
     spec.unk_surface = ""
     return proto.SerializeToString(deterministic=True)

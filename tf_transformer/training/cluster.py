@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.errors import ConfigError, InputError
 
-_SECONDS_BETWEEN_CALLS = 0.5
+_SECONDS_BETWEEN_CALLS = 0.5  # attempts are cheap, and nobody notices half a second
 # When a worker fails, the other workers get one of these errors, depending on the moment.
 _FAILURES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
@@ -51,7 +51,8 @@ class Cluster(NamedTuple):
 
         TensorFlow's own servers would wait for an hour. Instead, each worker listens on its address
         until it has reached all others. It then frees the port for TensorFlow's server, which
-        answers the workers that still connect.
+        answers the workers that still connect. TensorFlow starts in less than half of the 45
+        seconds on a slow machine.
         """
         missing = [a for i, a in enumerate(self.addresses) if i != self.index]
         deadline = time.monotonic() + seconds

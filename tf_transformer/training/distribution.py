@@ -12,6 +12,7 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.machine import hide_other_gpus
 from tf_transformer.training.cluster import Cluster, WorkerError
 
+# Any large number, so that the seeds of a part are not those of another layer.
 _SEED_DISTANCE = 1_000_003
 
 

@@ -12,7 +12,8 @@ from tf_transformer.training.token_statistics import token_statistics
 class _TokenMean(keras.metrics.Mean):
     """The mean over all real tokens seen since the last reset.
 
-    Subclasses compute the tensor `(B, T)` to average in `token_values(statistics)`. As one of the
+    Subclasses compute the tensor `(B, T)` to average in `token_values`, from token statistics
+    `(B, T, 3)`. As one of the
     `weighted_metrics`, the mean is weighted by `sample_weight`, `(B,)` or `(B, T)`.
 
     Args:
@@ -32,10 +33,6 @@ class _TokenMean(keras.metrics.Mean):
         dtype = "float64" if keras.backend.backend() == "tensorflow" else "float32"
         super().__init__(name=name or self.default_name, dtype=dtype)
         self.pad_id = pad_id
-
-    def token_values(self, statistics: Any) -> Any:
-        """Compute the values to average, `(B, T)`, from token statistics `(B, T, 3)`."""
-        raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         labels = ops.cast(y_true, "int32")

@@ -1,5 +1,6 @@
 """Optimizers: Adam with global clipping, loss scaling, and gradient accumulation."""
 
+import functools
 from typing import Any, Self
 
 import keras
@@ -207,12 +208,10 @@ class GradientAccumulation(keras.optimizers.Optimizer):
         sums = [self._sums[self._get_variable_index(v)].value for v in variables]
 
         def accumulate(strategy: tf.distribute.Strategy, grads: list) -> None:
+            assign = functools.partial(strategy.extended.update, group=False)
             # Each replica has its own sums; the inner optimizer adds up the sums of all replicas.
             for total, gradient in zip(sums, grads, strict=True):
-                strategy.extended.update(
-                    total, lambda t, g: t.assign_add(tf.cast(g, t.dtype)), args=(gradient,),
-                    group=False,
-                )  # fmt: skip
+                assign(total, lambda t, g: t.assign_add(tf.cast(g, t.dtype)), args=(gradient,))
             # The step that Keras runs at the end of data must not count; see `Adam.apply`.
             of_replicas = [strategy.experimental_local_results(gradient) for gradient in grads]
             with tf.control_dependencies(tf.nest.flatten(of_replicas)):
@@ -221,9 +220,7 @@ class GradientAccumulation(keras.optimizers.Optimizer):
             def update() -> tf.Tensor:
                 strategy.extended.call_for_each_replica(inner_apply)
                 for total in sums:
-                    strategy.extended.update(
-                        total, lambda t: t.assign(tf.zeros_like(t)), group=False
-                    )
+                    assign(total, lambda t: t.assign(tf.zeros_like(t)))
                 return tf.constant(True)
 
             is_last = tf.equal(self._iterations.value % self.steps, 0)

@@ -15,7 +15,8 @@ from tf_transformer.visualization.figure import new_figure, spell, text_style, w
 
 _HIDDEN, _ALLOWED = "white", "#33527a"
 _SMALLEST_FONT, _LARGEST_FONT = 6.0, 9.0  # points
-_MOST_CELLS_WITH_LINES = 60  # rows or columns
+_MOST_CELLS_WITH_LINES = 60  # rows or columns; more lines would cover the colours
+_BAR = {"pad": 0.02, "fraction": 0.05, "aspect": 25}  # the size of a colour bar
 
 
 def plot_mask(
@@ -75,7 +76,7 @@ def plot_positions(table: Any, title: str = "") -> Figure:
     axes = figure.subplots()
     axes.imshow(table, cmap="cividis", vmin=-largest, vmax=largest, aspect="auto")
     axes.set(xlabel="dimension", ylabel="position")
-    _add_colour_bar(figure, axes, "value")
+    figure.colorbar(axes.images[0], ax=axes, label="value", **_BAR)
     return figure
 
 
@@ -140,16 +141,10 @@ def draw_matrices(
     for axes in panels[:, 0]:
         _label_axis(axes.yaxis, names[0], rows, 72 * cell)
     if scale.label:
-        _add_colour_bar(figure, panels, scale.label)
+        # Single axes are passed without a list, so that the bar is as high as the image.
+        where = panels if panels.size > 1 else panels.item()
+        figure.colorbar(panels[0, 0].images[0], ax=where, label=scale.label, **_BAR)
     return figure, panels
-
-
-def _add_colour_bar(figure: Figure, axes: Any, label: str) -> None:
-    """Draw the colour bar of the first image beside the axes."""
-    axes = list(np.ravel(axes))
-    # Single axes are passed without a list, so that the bar is as high as the image.
-    where = axes if len(axes) > 1 else axes[0]
-    figure.colorbar(axes[0].images[0], ax=where, label=label, pad=0.02, fraction=0.05, aspect=25)
 
 
 def _draw_matrix(axes: Axes, matrix: np.ndarray, scale: Scale) -> None:
