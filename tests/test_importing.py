@@ -239,10 +239,10 @@ def with_copy(name, change=0.0):
     return lambda arrays: arrays.update({name: arrays["model.shared.weight"] + np.float32(change)})
 
 
-def with_positions(side):
+def with_positions(side, sign=1.0):
     """Stores the positions as Hugging Face computes them: in halves, sines first."""
     angles = np.arange(64)[:, None] / 10000 ** (np.arange(8) / 8)
-    waves = np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    waves = sign * np.concatenate([np.sin(angles), np.cos(angles)], 1)
     name = f"model.{side}.embed_positions.weight"
     return lambda arrays: arrays.update({name: waves.astype("f4")})
 
@@ -252,15 +252,18 @@ BAD = {
         "no npz": (lambda f: (f / "model.npz").unlink(), "model.npz: is missing"),
         "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
         "binary": (
-            lambda f: ((f / "decoder.yml").unlink(), (f / "model.npz").rename(f / "model.bin")),
-            "has 0 models.*marian-conv"),
+            lambda f: (f / "model.npz").write_bytes(bytes([1, *[0] * 99])), "a binary model.* -t"),
+        "binary alone": (
+            lambda f: ((f / "decoder.yml").unlink(), (f / "model.npz").unlink(),
+                       (f / "model.bin").write_bytes(bytes([1, *[0] * 99]))),
+            "model.bin: is a binary model"),
         "whole numbers": (
             lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 48), "i1")), "is quantised"),
         "no limit": (
             lambda f: (f / "decoder.yml").write_text("max-length-factor: 0"), "factor is 0"),
         "words": (vocabulary("words.yml", "</s>: 0\n<unk>: 1\nHaus: 2\n"), "words.yml: has words"),
-        "a list": (vocabulary("words.txt", "</s>\n<unk>\nHaus\n"), "words.txt: is no table"),
-        "factors": (vocabulary("words.fsv", "_lemma\n"), "words.fsv: is no table"),
+        "a list": (vocabulary("words.txt", "</s>\n<unk>\nHaus\n"), "words.txt: a vocabulary of"),
+        "factors": (vocabulary("words.fsv", "_lemma\n"), "words.fsv: a vocabulary of"),
         "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
         "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),
         "pre-norm": (
@@ -275,7 +278,7 @@ BAD = {
         "not Marian's": (lambda f: rewritten(f, **{"special:model.yml": None}), "Marian did not"),
         "another size": (
             lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 7), "f4")), "ffn_.*24, 7"),
-        "other rows": (lambda f: rewritten(f, Wemb=np.zeros((9, 24), "f4")), "Wemb has the size"),
+        "other rows": (lambda f: rewritten(f, Wemb=np.zeros((9, 24), "f4")), "has 9 rows"),
         "a missing weight": (lambda f: rewritten(f, encoder_l1_self_Wq=None), "self_Wq"),
         "another weight": (lambda f: rewritten(f, extra=np.zeros(3)), "such as extra"),
     },
@@ -304,9 +307,20 @@ BAD = {
             f"another {name}": (stored(WEIGHTS, with_copy(name, 1e-3)), f"{name} differs")
             for name in COPIES
         },
+        "other positions": (
+            stored(WEIGHTS, with_positions("encoder", -1.0)), "embed_positions.* differs"),
         "quantised": (
             stored(WEIGHTS, lambda a: a.update({COPIES[0]: np.zeros((263, 16), "i1")})),
-            "is quantised|differs"),
+            "the model is quantised|differs"),
+        "another padding": (
+            lambda f: (f / "generation_config.json").write_text('{"pad_token_id": 3}'),
+            "pad_token_id is 262 in config.json, but 3"),
+        "no id": (
+            lambda f: (f / "generation_config.json").write_text('{"bad_words_ids": [[99999]]}'),
+            "99999 is no id of the 263"),
+        "a word for an id": (
+            lambda f: (f / "generation_config.json").write_text('{"suppress_tokens": ["a"]}'),
+            "'a' is no id"),
         "a word for a number": (
             change("config.json", '"max_position_embeddings": 64', '"max_position_embeddings": ""'),
             "max_position_embeddings is ''"),
@@ -365,8 +379,8 @@ def test_of_several_trainings_in_a_folder_one_is_named(tmp_path, capfd):
         config = folder / f"{name}.decoder.yml"
         done = run_here("import", "marian", folder, "--run-dir", run_dir, "--config", config)
         assert done.returncode == 0, done.stderr
-        assert f"Read {config}, {folder / name}." in done.stdout
-        assert "Not its settings of a search" in done.stdout
+        assert f"Read {config}, {folder / name}, {folder / 'joint.spm'}." in done.stdout
+        assert "Not carried over" in done.stdout and "beam-size=12" in done.stdout
         bias = restore_model(RunDirectory.open(run_dir)).model.output_projection.bias.numpy()
         assert bool(bias[0] == 7) is (value == 7)
 
@@ -443,19 +457,24 @@ def test_a_vocabulary_of_yaml_beside_the_splitters(tmp_path):
     assert found.source_tokenizer.model == plain.source_tokenizer.model
 
 
-def test_limits_and_ids_that_are_beside_the_configuration(tmp_path):
-    """Marian's factor; Hugging Face's new releases write special ids into another file."""
+def test_a_limit_of_the_search_and_its_settings(tmp_path):
+    """Marian's factor; Hugging Face's settings are those of its own file, if there is one."""
     assert read_marian(MARIAN[0]).max_length_ratio == 3
     folder = shutil.copytree(HUGGING_FACE[0], tmp_path / "folder")
-    change("config.json", '"pad_token_id": 262', '"other": 0')(folder)
-    settings = {"num_beams": 6, "pad_token_id": 262, "eos_token_id": [0]}
+    settings = {"num_beams": 6, "suppress_tokens": [7], "max_length": 512, "do_sample": True}
+    settings |= {"length_penalty": 0, "temperature": 1.0, "eos_token_id": [0], "top_k": 50}
     (folder / "generation_config.json").write_text(json.dumps(settings))
-    found = read_hugging_face_marian(folder)
-    assert found.max_length_ratio == found.max_length == 64, "no limit for short sources"
-    model = build_model(with_tokenizers(found.config, *found[1:3]))
-    found.fill(model)
-    bias = model.output_projection.bias.numpy()
-    assert set(np.flatnonzero(bias < -9000)) == {262}
+    change("config.json", '"bad_words_ids": [', '"bad_words_ids": [[5], ')(folder)
+    for name, never in (("generation_config.json", {7, 262}), ("config.json", {5, 262})):
+        found = read_hugging_face_marian(folder)
+        assert found.max_length_ratio == found.max_length == 64, "no limit for short sources"
+        lost = ["num_beams=6, do_sample=True, length_penalty=0."] if "gen" in name else []
+        assert found.notes == [f"Not carried over from {folder / name}: {x}" for x in lost]
+        model = build_model(with_tokenizers(found.config, *found[1:3]))
+        found.fill(model)
+        bias = model.output_projection.bias.numpy()
+        assert set(np.flatnonzero(bias < -9000)) == never
+        (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def test_neither_torch_nor_transformers_is_needed():

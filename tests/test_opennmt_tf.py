@@ -234,7 +234,7 @@ BAD = {
         "maximum_relative_position is '20'; only 'None'"),
     "a model of relative positions": (
         lambda f: (f / "model_description.py").write_text('model = m("TransformerBaseRelative")'),
-        "neither num_heads"),
+        "neither num_heads.*Relative"),
     "other positions": (
         change("model_description.py", "num_layers=2", "position_encoder_class=None"),
         "position_encoder_class is 'None'"),
@@ -263,19 +263,17 @@ BAD = {
     "another tokenization": (change("data.yml", "mode: none", "mode: aggressive"), "aggressive"),
     "an option of the tokenizer": (
         change("data.yml", "mode: none", "case_markup: true\n    mode: none"), "case_markup"),
-    "no begin": (change("joint.vocab", "<s>\n", ""), "joint.vocab: has no subword <s>"),
+    "no begin": (change("joint.vocab", "<s>\n", ""), "must begin with the lines"),
     "a line twice": (change("joint.vocab", "</s>\n", "</s>\n</s>\n"), "each subword once"),
     "a begin in sources": (
         change("data.yml", "data:", "data:\n  source_sequence_controls: {start: true}"),
-        "target has both"),
+        "only targets can have a start"),
     "no end in targets": (
-        change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"),
-        "target has both"),
+        change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
     "controls in a row": (
-        change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "target has both"),
+        change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "only targets"),
     "no start in targets": (
-        change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"),
-        "target has both"),
+        change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"), "have both"),
     "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),
 }  # fmt: skip
 

@@ -68,8 +68,7 @@ def run(options: Options) -> int:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{folder}: a file is damaged ({error}). Download it again.") from error
     model = write_run(options.run_dir, found, str(folder), options.tag, keep)
-    print(f"Read {', '.join(map(str, found.files))}.")
-    print("Not its settings of a search, such as a beam: give them to export.")
+    print(f"Read {', '.join(map(str, found.files))}.", *found.notes, sep="\n")
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")
     run_directory = RunDirectory.open(options.run_dir)

@@ -47,8 +47,8 @@ _LAYER = {  # ours: theirs
     "feed_forward_residual.norm": ["output.LayerNorm"],
 }
 _HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
-# The heads for other tasks, which compute nothing here, and the numbers 0, 1, 2, ….
-_NOT_READ = {"embeddings.position_ids", "bert.embeddings.position_ids"} | {
+# The heads for other tasks, which compute nothing here.
+_OTHER_TASKS = {
     f"{head}.{kind}"
     for head in ("pooler.dense", "bert.pooler.dense", "cls.seq_relationship")
     for kind in ("weight", "bias")
@@ -81,9 +81,9 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     fill = functools.partial(_fill, tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
-    files = path, tensors.path
     # The model of a sentence embedding has no limit of its own.
-    return ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0, files)
+    model = ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0)
+    return model._replace(files=[path, tensors.path])
 
 
 def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
@@ -113,14 +113,18 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
         put(layer.weights, pair(name), name)
 
     put_stack(model.stack, _LAYER, lambda _, i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
-    # There may be rows without a subword, which make the size a multiple of some number.
-    size, words = model.config.target_vocab_size, f"{prefix}embeddings.word_embeddings.weight"
-    matrix = tensors.take(words, f"{_HEAD}decoder.weight")[:size]
-    put(model.source_embedding.embedding.weights, [matrix], words)
-    positions = model.source_embedding.position_embedding
-    for kind, layer in (("position", positions), ("token_type", model.segment_embedding)):
+    size, embedding = model.config.target_vocab_size, model.source_embedding
+    for kind, layer, copies in (
+        ("word", embedding.embedding, [f"{_HEAD}decoder.weight"]),
+        ("position", embedding.position_embedding, []),
+        ("token_type", model.segment_embedding, []),
+    ):
         name = f"{prefix}embeddings.{kind}_embeddings.weight"
-        put(layer.weights, [tensors.take(name)], name)
+        # There may be rows without a subword, which make the size a multiple of some number.
+        rows = slice(size if kind == "word" else None)
+        put(layer.weights, [tensors.take(name, *copies)[rows]], name)
+    positions = np.arange(model.config.max_positions, dtype=np.float32)[None]
+    tensors.require_equal(f"{prefix}embeddings.position_ids", positions, "0, 1, 2, …")
     put_pair(model.embedding_norm, f"{prefix}embeddings.LayerNorm")
     projection = model.output_projection
     if projection.transform is not None:
@@ -129,4 +133,4 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
     if projection.bias is not None:
         bias = tensors.take(f"{_HEAD}bias", f"{_HEAD}decoder.bias")
         put([projection.bias], [bias[:size]], f"{_HEAD}bias")
-    tensors.require_all_used(_NOT_READ)
+    tensors.require_all_used(_OTHER_TASKS)

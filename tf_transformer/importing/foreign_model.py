@@ -1,5 +1,6 @@
 """A model of another engine, ready to become a run directory."""
 
+import os
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from tf_transformer.models.model_configs import AttentionConfig
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
-from tf_transformer.runs.run_directory import RunDirectory
+from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.runs.trimming import IMPORTED, trim_to
 from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_token
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
@@ -31,6 +32,7 @@ class ForeignModel(NamedTuple):
         max_length: The largest number of tokens in a sentence.
         max_length_ratio: The engine's limit of a translation's tokens for each token of its source.
         files: The files of settings and weights that were read.
+        notes: Lines about what an import does not keep.
     """
 
     config: AttentionConfig
@@ -40,7 +42,8 @@ class ForeignModel(NamedTuple):
     allow_unknown: bool
     max_length: int
     max_length_ratio: float
-    files: Sequence[pathlib.Path]
+    files: Sequence[pathlib.Path] = ()
+    notes: Sequence[str] = ()
 
 
 def subwords_of(model: bytes) -> list[str]:
@@ -72,7 +75,10 @@ def table_tokenizer(
         model = vocabulary_model(subwords, content, special, tags)
         tokenizer = VocabularyTokenizer(model, content)
     if len(set(known).intersection(subwords)) < len(known) / 2:
-        raise ForeignModelError(f"{table} and {splitter.name}: belong to different models.")
+        raise ForeignModelError(
+            f"{table}: has less than half of the subwords of {splitter.name}. They belong to "
+            f"different models."
+        )
     return tokenizer
 
 
@@ -85,9 +91,11 @@ def write_run(
     subwords that these need.
 
     Raises:
-        OSError: The path is a file, or a folder that is not empty.
+        RunError: The path exists already.
         ForeignModelError: A weight is missing or has the wrong size, or the tag is unknown.
     """
+    if os.path.lexists(path):
+        raise RunError(f"{path}: exists already. Give the path of a new folder.")
     tokenizers = model.source_tokenizer, model.target_tokenizer
     if tag is not None and not is_token(model.source_tokenizer, tag):
         subwords = model.source_tokenizer.subwords(range(model.source_tokenizer.vocab_size))

@@ -7,7 +7,7 @@ import numpy as np
 import yaml
 
 from tf_transformer.importing.foreign_model import ForeignModel, subwords_of, table_tokenizer
-from tf_transformer.importing.settings import by_id, config_of, read_yaml
+from tf_transformer.importing.settings import by_id, config_of, not_carried_over, read_yaml
 from tf_transformer.importing.tensors import ForeignModelError, Tensors, existing, read_npz
 from tf_transformer.importing.weights import NEVER, put, put_stack
 from tf_transformer.models.model_configs import TransformerConfig
@@ -63,7 +63,12 @@ _LAYER = {  # ours: theirs, with W and b, or scale and bias
     "cross_residual.norm": ["context_Wo_ln_{}"],
 }
 _OUTPUT, _SHARED = "decoder_ff_logit_out", "Wemb"
-_MAX_LENGTH = 512  # as the same models have in Hugging Face's form
+_MAX_LENGTH = 512
+_BINARY = (1).to_bytes(8, "little")  # the version of the format
+_OF_SEARCH = {  # with their neutral numbers
+    "beam-size": 1, "normalize": 0, "word-penalty": 0, "shortlist": 0, "output-sampling": 0,
+    "allow-special": 0,
+}  # fmt: skip
 
 
 def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
@@ -82,28 +87,37 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
         names = ", ".join(path.name for path in found)
         raise ForeignModelError(f"{folder}: has {names}. Name one: --config {found[0]}")
     decoder = read_yaml(found[0], _LOADER) if found else {}
-    models = _files(folder, decoder.get("models"), "*.npz")
-    models = [path for path in models if not path.name.endswith(".optimizer.npz")]
+    models = _files(folder, decoder.get("models"), "*.npz") or sorted(folder.glob("*.bin"))
+    others = (".optimizer.npz", "pytorch_model.bin")
+    models = [path for path in models if not path.name.endswith(others)]
     if len(models) != 1:
         raise ForeignModelError(
-            f"{folder}: has {len(models)} models of Marian (.npz files, which marian-conv makes)."
+            f"{folder}: has {len(models)} models of Marian (.npz files); one is needed. Hugging "
+            f"Face's models have a config.json instead."
         )
-    tensors = read_npz(existing(models[0]))
+    npz = existing(models[0])
+    with npz.open("rb") as file:
+        if file.read(len(_BINARY)) == _BINARY:
+            raise ForeignModelError(
+                f"{npz}: is a binary model. Give the .npz file of which marian-conv made it. "
+                f"marian-conv also writes it: -f {npz.name} -t model.npz, unless it is quantised."
+            )
+    tensors = read_npz(npz)
     if _CONFIG not in tensors:
-        raise ForeignModelError(f"{models[0]}: has no {_CONFIG}, so Marian did not write it.")
-    # The text ends with NUL bytes.
-    theirs = read_yaml(models[0], _LOADER, tensors[_CONFIG].tobytes().rstrip(b"\0"))
-    ours = _config(models[0], theirs, tensors)
+        raise ForeignModelError(f"{npz}: has no {_CONFIG}, so Marian did not write it.")
+    ours = _config(npz, read_yaml(npz, _LOADER, tensors.text(_CONFIG)), tensors)
     vocabularies = _files(folder, decoder.get("vocabs"), "*.spm")
     if not vocabularies:
         raise ForeignModelError(f"{folder}: names no vocabulary: there is no decoder.yml or .spm.")
     paths = vocabularies[0], vocabularies[-1]
     tables = [_subwords(path) for path in paths]
-    size, tokenizers = max(map(len, tables)), []
+    size = max(map(len, tables))
+    tokenizers, splitters = [], []
     for side, path, table in zip(("source", "target"), paths, tables, strict=True):
         pad = "<pad>" if "<pad>" not in table else "<start>"
         unused = [f"<unused-{index}>" for index in range(len(table), size)]
         splitter = path if path.suffix == ".spm" else folder / f"{side}.spm"
+        splitters.append(splitter)
         special = {"pad": pad, "bos": pad, "eos": "</s>", "unk": "<unk>"}
         # Marian gives whole lines to SentencePiece. Where ids are in YAML, a script had split the
         # lines, and put tags that SentencePiece does not know in front.
@@ -114,7 +128,9 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
     allows, factor = decoder.get("allow-unk") == "true", decoder.get("max-length-factor", 3)
     if (ratio := float(factor)) <= 0:
         raise ForeignModelError(f"{found[0]}: max-length-factor is {factor}, and must be above 0.")
-    return ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio, [*found, tensors.path])
+    model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
+    notes = not_carried_over(found[0], decoder, _OF_SEARCH) if found else []
+    return model._replace(files=[*found, npz, *dict.fromkeys((*paths, *splitters))], notes=notes)
 
 
 def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[pathlib.Path]:
@@ -141,10 +157,18 @@ def _config(path: pathlib.Path, theirs: dict, tensors: Tensors) -> TransformerCo
 
 def _subwords(path: pathlib.Path) -> list[str]:
     """Return the subwords of a vocabulary, in the order of their ids."""
+    if path.suffix not in (".spm", ".yml", ".yaml", ".json"):
+        raise ForeignModelError(
+            f"{path}: a vocabulary of this kind cannot be imported, but only SentencePiece models "
+            f"(.spm), or YAML beside source.spm and target.spm."
+        )
     if path.suffix != ".spm":
         subwords = by_id(path, read_yaml(path, _LOADER))
         if not any("▁" in subword for subword in subwords):
-            raise ForeignModelError(f"{path}: has words, or subwords not made by SentencePiece.")
+            raise ForeignModelError(
+                f"{path}: has words, or subwords that SentencePiece did not make; only "
+                f"vocabularies of SentencePiece can be imported."
+            )
         return subwords
     with naming(path):
         return subwords_of(existing(path).read_bytes())
@@ -158,20 +182,26 @@ def _fill(tensors: Tensors, sizes: list[int], model: Transformer) -> None:
 
     for stack in (model.encoder, model.decoder):
         put_stack(stack, _LAYER, weights_of)
-    # The vocabularies are of one size, with padding last, where Marian's may differ.
-    added = [model.config.pad_id + 1 - size for size in sizes]
+    padded_size = model.config.pad_id + 1
     layers = {"encoder_Wemb": model.source_embedding, "decoder_Wemb": model.target_embedding}
-    for (name, layer), number in zip(layers.items(), added, strict=True):
-        put(layer.embedding.weights, [_padded(tensors.take(_SHARED, name), number, 0.0)], name)
-    bias, projection = tensors.take(f"{_OUTPUT}_b").reshape(-1), model.output_projection
-    put([projection.bias], [_padded(bias, added[1], NEVER)], f"{_OUTPUT}_b")
+    for (name, layer), size in zip(layers.items(), sizes, strict=True):
+        matrix = tensors.take(_SHARED, name)
+        if len(matrix) != size:
+            raise ForeignModelError(
+                f"{tensors.path}: {name} has {len(matrix):,} rows, but the vocabulary {size:,} "
+                f"subwords. Files of different models are mixed."
+            )
+        put(layer.embedding.weights, [_padded(matrix, padded_size, 0.0)], name)
+    bias = tensors.take(f"{_OUTPUT}_b").reshape(-1)
+    projection = model.output_projection
+    put([projection.bias], [_padded(bias, padded_size, NEVER)], f"{_OUTPUT}_b")
     if projection.embedding is None:
         kernel = tensors.take(f"{_OUTPUT}_W", f"{_OUTPUT}_Wt")
         rows = kernel if f"{_OUTPUT}_Wt" in tensors else kernel.T
-        put([projection.kernel], [_padded(rows, added[1], 0.0).T], f"{_OUTPUT}_W")
+        put([projection.kernel], [_padded(rows, padded_size, 0.0).T], f"{_OUTPUT}_W")
     tensors.require_all_used({_CONFIG})
 
 
-def _padded(rows: np.ndarray, number: int, value: float) -> np.ndarray:
-    widths = [(0, number), *[(0, 0)] * (rows.ndim - 1)]
+def _padded(rows: np.ndarray, size: int, value: float) -> np.ndarray:
+    widths = [(0, size - len(rows)), *[(0, 0)] * (rows.ndim - 1)]
     return np.pad(rows, widths, constant_values=value)

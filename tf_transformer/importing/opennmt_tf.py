@@ -2,14 +2,15 @@
 
 import ast
 import functools
+import itertools
 import pathlib
 from typing import Any
 
 import numpy as np
 
 from tf_transformer.importing.foreign_model import ForeignModel, table_tokenizer
-from tf_transformer.importing.settings import config_of, read_yaml
-from tf_transformer.importing.tensors import ForeignModelError, Tensors, existing, read_checkpoint
+from tf_transformer.importing.settings import config_of, not_carried_over, read_yaml
+from tf_transformer.importing.tensors import ForeignModelError, Tensors, read_checkpoint
 from tf_transformer.importing.weights import put, put_stack
 from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.models.transformer import Transformer
@@ -49,12 +50,18 @@ _LAYER = {  # ours: theirs, of a norm with input or output
 }
 _SOURCE, _TARGET = (f"examples_inputter/{x}_inputter/embedding" for x in ("features", "labels"))
 _KERNEL, _BIAS = "decoder/output_layer/kernel", "decoder/output_layer/bias"
+_BLANK, _BEGIN, _END = "<blank>", "<s>", "</s>"  # their ids are 0, 1 and 2
 # The options with which their tokenizers split as SentencePiece does.
 _PLAIN = {
     "mode", "sp_model_path", "sp_nbest_size", "sp_alpha", "spacer_annotate", "no_substitution",
     "model", "nbest_size", "alpha",
 }  # fmt: skip
-_MAX_LENGTH = 512  # theirs is 250 in a translation, and sources have none
+_MAX_LENGTH = 512
+_OF_SEARCH = {  # with their neutral numbers
+    "beam_width": 1, "length_penalty": 0, "coverage_penalty": 0, "minimum_decoding_length": 0,
+    "maximum_decoding_length": _MAX_LENGTH, "sampling_topk": 1, "sampling_temperature": 1,
+    "decoding_subword_token": 0, "replace_unknown_target": 0,
+}  # fmt: skip
 
 
 def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
@@ -67,14 +74,22 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     """
     found = [config] if config else list(folder.glob("*.yml"))
     if len(found) != 1:
-        raise ForeignModelError(f"{folder}: has {len(found)} files *.yml. Name one: --config F")
-    data = read_yaml(found[0]).get("data") or {}
-    tokenizers = [_tokenizer(side, folder, found[0], data) for side in ("source", "target")]
+        raise ForeignModelError(
+            f"{folder}: has {len(found)} files *.yml. Name the settings: --config data.yml"
+        )
+    settings = read_yaml(found[0])
+    data, params = (settings.get(table) or {} for table in ("data", "params"))
+    read: list[pathlib.Path] = []
+    sides = ("source", "target")
+    tokenizers = [_tokenizer(side, folder, found[0], data, read) for side in sides]
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
-    fill, files = functools.partial(_fill, tensors), (found[0], tensors.path)
+    fill = functools.partial(_fill, tensors)
     # Their limit does not depend on the source.
-    return ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH), files)
+    model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
+    notes = not_carried_over(found[0], params, _OF_SEARCH)
+    read = [found[0], tensors.path, *dict.fromkeys(read)]
+    return model._replace(files=read, notes=notes)
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
@@ -88,7 +103,11 @@ def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path
 
 
 def _tokenizer(
-    side: str, folder: pathlib.Path, config: pathlib.Path, data: dict[str, Any]
+    side: str,
+    folder: pathlib.Path,
+    config: pathlib.Path,
+    data: dict[str, Any],
+    read: list[pathlib.Path],
 ) -> VocabularyTokenizer:
     def setting(name: str) -> Any:
         return data.get(f"{side}_{name}") or data.get(name)
@@ -97,16 +116,19 @@ def _tokenizer(
         raise ForeignModelError(f"{config}: its table data has no {side}_vocabulary.")
     table = _file(vocabulary, folder, config)
     subwords = table.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-    if len({"", *subwords}) <= len(subwords):
-        raise ForeignModelError(f"{table}: must have each subword once, and no empty line.")
+    if subwords[:3] != [_BLANK, _BEGIN, _END] or len({"", *subwords}) <= len(subwords):
+        raise ForeignModelError(
+            f"{table}: must begin with the lines {_BLANK}, {_BEGIN} and {_END}, and have each "
+            f"subword once."
+        )
     is_target = side == "target"
     controls = setting("sequence_controls") or {"start": is_target, "end": is_target}
     is_table = isinstance(controls, dict)
     has_start, has_end = (is_table and bool(controls.get(name)) for name in ("start", "end"))
     if not is_table or has_start != is_target or (is_target and not has_end):
         raise ForeignModelError(
-            f"{config}: {side}_sequence_controls is {controls}; a target has both, and a source "
-            f"has no start."
+            f"{config}: {side}_sequence_controls is {controls}, but only targets can have a start, "
+            f"and they must have both."
         )
     tokenization = setting("tokenization") or {}
     if isinstance(tokenization, str):
@@ -120,15 +142,17 @@ def _tokenizer(
             f"be imported: {{mode: none, sp_model_path: FILE}}"
         )
     unknown = "<unk>" if "<unk>" not in subwords else "<unknown>"
-    special = {"pad": "<blank>", "bos": "<s>", "eos": "</s>", "unk": unknown}
-    if not has_end:  # the padding, which no model reads
-        special["eos"] = special["pad"]
-    return table_tokenizer(_file(splitter, folder, config), table, [*subwords, unknown], special)
+    # Without an end, padding is there, which no model reads.
+    special = {"pad": _BLANK, "bos": _BEGIN, "eos": _END if has_end else _BLANK, "unk": unknown}
+    path = _file(splitter, folder, config)
+    read += table, path
+    return table_tokenizer(path, table, [*subwords, unknown], special)
 
 
 def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
     def layers(side: str) -> int:
-        return len({name.split("/")[2] for name in tensors if name.startswith(f"{side}/layers/")})
+        names = (f"{side}/layers/{n}/ffn/layer/inner/kernel" for n in itertools.count())
+        return sum(1 for _ in itertools.takewhile(tensors.__contains__, names))
 
     d_model, d_ff = tensors.take("encoder/layers/0/ffn/layer/inner/kernel").shape
     is_tied, shares = _KERNEL not in tensors, _TARGET not in tensors
@@ -153,9 +177,13 @@ def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
 
 def _description(path: pathlib.Path) -> dict[str, str]:
     """Return the settings in the description of a model, which is Python and is not run."""
-    content = existing(path).read_bytes()
     try:
-        nodes = list(ast.walk(ast.parse(content)))
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    except FileNotFoundError:
+        raise ForeignModelError(
+            f"{path}: is missing. Copy the file there that you gave onmt-main as --model, or write "
+            f'a line: model = lambda: models.get_model_from_catalog("TransformerBase")'
+        ) from None
     except (SyntaxError, ValueError):
         raise ForeignModelError(f"{path}: is no Python.") from None
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
@@ -165,7 +193,8 @@ def _description(path: pathlib.Path) -> dict[str, str]:
         theirs.setdefault("num_heads", str(_HEADS[name]))
     if "num_heads" not in theirs:
         raise ForeignModelError(
-            f"{path}: has neither num_heads=… nor a model that can be imported: {', '.join(_HEADS)}"
+            f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
+            f"{', '.join(_HEADS)}. Relative positions cannot."
         )
     for name in _FIXED.keys() & given:  # may be the name of a class with its module
         theirs[name] = given[name].rpartition(".")[2]

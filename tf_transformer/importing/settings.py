@@ -71,3 +71,18 @@ def config_of(
         first = error.errors()[0]
         name = names.get(str(first["loc"][-1]) if first["loc"] else "", "a setting")
         raise ForeignModelError(f"{path}: {name}: {first['msg']}.") from None
+
+
+def not_carried_over(
+    path: pathlib.Path, settings: Mapping[str, Any], neutral: Mapping[str, float]
+) -> list[str]:
+    """Return a line about settings of a search that an import drops.
+
+    `neutral` has their names, and the numbers that change nothing; nor does what is off or empty.
+    """
+    lost = []
+    for name, number in neutral.items():
+        value = str(settings.get(name)).lower()
+        if value not in ("none", "false", "", "[]", "{}", str(number), f"{number}.0"):
+            lost.append(f"{name}={settings[name]}")
+    return [f"Not carried over from {path}: {', '.join(lost)}."] if lost else []

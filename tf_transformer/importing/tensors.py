@@ -61,20 +61,40 @@ class Tensors(dict[str, np.ndarray]):
         """
         found = [name for name in names if name in self]
         if not found:
-            raise ForeignModelError(f"{self.path}: has no weights named {names[0]}.")
+            raise ForeignModelError(
+                f"{self.path}: has no weights named {names[0]}. It is another architecture, or "
+                f"incomplete."
+            )
         if self[found[0]].dtype.kind in "iu":
-            raise ForeignModelError(f"{self.path}: {found[0]} is quantised. Import the original.")
-        self._unused.difference_update(found)
-        for name in found[1:]:
-            if not np.array_equal(self[name], self[found[0]]):
-                raise ForeignModelError(f"{self.path}: {name} differs from {found[0]}.")
-        return np.array(self[found[0]], np.float32)
+            raise ForeignModelError(
+                f"{self.path}: {found[0]} has whole numbers: the model is quantised. Import the "
+                f"model from which it was made."
+            )
+        array = np.array(self[found[0]], np.float32)
+        for name in found:
+            self.require_equal(name, array, found[0])
+        return array
+
+    def require_equal(self, name: str, expected: np.ndarray, what: str, atol: float = 0.0) -> None:
+        """Mark an array as used; raise a `ForeignModelError` unless it has the expected values."""
+        self._unused.discard(name)
+        array = np.asarray(self.get(name, expected), np.float32)
+        if array.shape != expected.shape or not np.allclose(array, expected, rtol=0.0, atol=atol):
+            raise ForeignModelError(
+                f"{self.path}: {name} differs from {what}, which it should equal in a model with "
+                f"this configuration. Such a model cannot be imported."
+            )
+
+    def text(self, name: str) -> str:
+        """Return an array of characters as text, without the NUL bytes at its end."""
+        return self[name].tobytes().rstrip(b"\0").decode()
 
     def require_all_used(self, others: Set[str] = frozenset()) -> None:
         """Raise a `ForeignModelError` if an array was not taken, and is not one of `others`."""
         if unknown := sorted(self._unused - others):
             raise ForeignModelError(
-                f"{self.path}: has weights that the architecture lacks, such as {unknown[0]}."
+                f"{self.path}: has weights that this architecture lacks, such as {unknown[0]}. "
+                f"It is another architecture."
             )
 
 
@@ -123,7 +143,8 @@ def read_checkpoint(folder: pathlib.Path) -> Tensors:
     prefixes = [path.with_suffix("") for path in folder.glob(f"{name}.index")]
     if len(prefixes) != 1:
         raise ForeignModelError(
-            f"{folder}: has {len(prefixes)} checkpoints ({name}.index). Give a folder with one."
+            f"{folder}: has {len(prefixes)} checkpoints ({name}.index). Give a folder with one, or "
+            f"with the file named checkpoint, which says which is the latest."
         )
     require_loadable(prefixes[0])
     try:
@@ -183,7 +204,9 @@ class _Unpickler(pickle.Unpickler):
             **{("torch", kind): kind for kind in _STORAGES},
         }
         if (module, name) not in known:
-            raise ForeignModelError(f"its pickle asks for {module}.{name}. Do not trust it.")
+            raise ForeignModelError(
+                f"its pickle asks for {module}.{name}, which no weights need. Do not trust it."
+            )
         return known[module, name]
 
 

@@ -16,8 +16,10 @@ def put(variables: Sequence[Any], arrays: Sequence[np.ndarray], name: str) -> No
     """Assign arrays to variables; `name` is the foreign one, for messages."""
     for variable, array in zip(variables, arrays, strict=True):
         if variable.shape != array.shape:
-            needed = f"the configuration of the model needs {tuple(variable.shape)}"
-            raise ForeignModelError(f"{name} has the size {array.shape}, but {needed}.")
+            raise ForeignModelError(
+                f"{name} has the size {array.shape}, but the configuration of the model needs "
+                f"{tuple(variable.shape)}. Files of different models are mixed."
+            )
         variable.assign(array)
 
 

@@ -44,4 +44,5 @@ def translate_in_order(
             yield from (found[index] for index in range(len(found)))
             before = jobs
     finally:
-        pool.shutdown(cancel_futures=True)
+        # Without waiting, since a thread of the pool may be what collects this generator.
+        pool.shutdown(wait=False, cancel_futures=True)
