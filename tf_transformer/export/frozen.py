@@ -85,11 +85,7 @@ class FrozenTransformer(tf.Module):
         self.config, self._dtype = config, dtype
         self._activation = keras.activations.get(config.activation)
         self._weights = {name: _Weights(part) for name, part in arrays.items()}
-
-    @property
-    def weights(self) -> list[tf.Variable]:
-        """All variables."""
-        return list(self.variables)
+        self.weights = list(self.variables)
 
     def call(
         self,

@@ -160,16 +160,13 @@ def _tuned_translator(
 
 def _validation(run: RunDirectory, data: DataConfig, fingerprint: str | None) -> ParallelText:
     """Return the first validation text of a run; without it, warn and return an empty text."""
-    problem = None
     try:
         if data.has_sources:  # empty prompts cannot choose a search
             text = load_validation(data, run.summary())
-            if fingerprint in (None, text.fingerprint):
-                return text
-            # Lines that are held out now may have been trained.
-            problem = "it has changed since the training."
-    except InputError as error:
-        problem = error
-    if problem:
+            if fingerprint not in (None, text.fingerprint):
+                # Lines that are held out now may have been trained.
+                raise InputError("it has changed since the training.")
+            return text
+    except InputError as problem:
         warn(f"alignment and search were not chosen on validation text: {problem}")
     return ParallelText((), ())
