@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tf_transformer.machine import num_cores
+from tf_transformer.machine import num_cores, only_errors_of_tensorflow
 
 if TYPE_CHECKING:
     from tf_transformer.inference.graph import Search
@@ -25,7 +25,8 @@ def translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str
         found = model.run("serving_default", {"text": [text.encode() for text in batch]})
         return [text.decode() for text in found["translation"]]
 
-    model = SavedModelSession(folder)
+    with only_errors_of_tensorflow():  # one of the functions that load is deprecated
+        model = SavedModelSession(folder)
     return list(translate_in_order(iter(texts), translate, _BATCH_SIZE, num_cores()))
 
 
