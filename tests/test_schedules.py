@@ -69,3 +69,9 @@ def test_a_compiled_step_sees_the_time():
     by_step = keras.optimizers.SGD(TrapezoidSchedule(1.0, 10, 1))
     by_step.build([variable])
     assert names == [v.name for v in by_step.variables]
+
+
+@pytest.mark.parametrize("wrong", [{"total_steps": 0}, {"decay_fraction": 2.0}])
+def test_a_schedule_that_would_be_wrong_without_an_error_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TrapezoidSchedule(**{"peak": 1.0, "total_steps": 9, "warmup_steps": 3, **wrong})

@@ -160,6 +160,8 @@ class GradientAccumulation(keras.optimizers.Optimizer):
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, steps: int, *, name: str = "accumulation"
     ) -> None:
+        if steps < 1:  # no update would ever be made
+            raise ValueError(f"steps must be at least 1; received steps={steps}.")
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner_optimizer
         self.steps = steps

@@ -20,6 +20,9 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: Updates until the peak.
         decay_fraction: The last fraction of training, in which the rate decays; at most 1.
 
+    Raises:
+        ValueError: `total_steps` or `decay_fraction` is out of range.
+
     Example:
         >>> schedule = tt.TrapezoidSchedule(1.0, total_steps=10, warmup_steps=2, decay_fraction=0.5)
         >>> [round(float(schedule(step)), 2) for step in range(11)]
@@ -29,6 +32,11 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
+        # The rate would be wrong without an error.
+        if total_steps < 1:
+            raise ValueError(f"total_steps must be at least 1; received {total_steps}.")
+        if not 0 < decay_fraction <= 1:
+            raise ValueError(f"decay_fraction must be above 0, at most 1; got {decay_fraction}.")
         self.peak, self.warmup_steps, self.decay_fraction = peak, warmup_steps, decay_fraction
         self.total_steps = total_steps
 
