@@ -178,7 +178,8 @@ def on_two_devices():
 def as_worker():
     """Trains with the other worker, and then alone, on the same batches."""
     from tf_transformer.training.cluster import Cluster
-    from tf_transformer.training.distribution import Workers, strategy_for
+    from tf_transformer.training.distribution import strategy_for
+    from tf_transformer.training.workers import Workers
 
     cluster = Cluster.from_environment()
     cluster.wait_for_workers()

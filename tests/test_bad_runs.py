@@ -32,9 +32,11 @@ def assert_both_refused(run_dir, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("command", [resume, lambda path: ["export", path, f"{path}/saved"]])
-@pytest.mark.parametrize("folder", ["missing", "folder"])
-def test_a_folder_without_a_run_is_named(bad_files, capfd, command, folder):
-    words = [f"{folder}: holds no run", "tf-transformer train"]
+@pytest.mark.parametrize(
+    ("folder", "problem"), [("missing", "is no folder. Check"), ("folder", "holds no run")]
+)
+def test_a_folder_without_a_run_is_named(bad_files, capfd, command, folder, problem):
+    words = [f"{folder}: {problem}", "tf-transformer train"]
     assert_refused(command(bad_files / folder), words, capfd, bad_files)
 
 

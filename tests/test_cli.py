@@ -34,7 +34,7 @@ from tf_transformer.run_config import SETTINGS
         (["translate", "x", "--length-penalty=11"], ["--length-penalty: .*10; received '11'"]),
         (["translate", "x", "Two dogs"], ["unknown Two dogs; texts come from standard input"]),
         (["import", "onnx", "x", "--run-dir=y"], ["FORMAT: .*'bert'; received 'onnx'"]),
-        (["translate", "nowhere"], ["nowhere: no SavedModel there", "tf-transformer export"]),
+        (["translate", "nowhere"], ["nowhere: is no folder", "a run or a SavedModel"]),
         (["export", "x", "y", "--format=onnx"], ["--format: .*'ctranslate2'; received 'onnx'"]),
     ],
     ids=str,

@@ -28,7 +28,7 @@ from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.distribution import Workers
+from tf_transformer.training.workers import Workers
 
 SIDES = ("source", "target")
 

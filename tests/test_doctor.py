@@ -344,7 +344,7 @@ def test_a_ctranslate2_export_translates_as_the_saved_model(
     [
         (["{}", "--same-as=run"], ["--same-as needs SAVED_MODEL and --source"]),
         (["{}", "--max-different=0.1"], ["--max-different is for a comparison"]),
-        (["{}", "--same-as=missing", "--source=two"], ["missing: no SavedModel there"]),
+        (["{}", "--same-as=missing", "--source=two"], ["missing: is no folder"]),
         (["{}", "--same-as={}", "--source=missing"], ["missing: no such file"]),
     ],
     ids=str,

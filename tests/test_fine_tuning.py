@@ -146,7 +146,7 @@ def test_a_tuned_run_resumes_exactly_and_without_the_other_run(
         (["--preset=base"], ["--num-layers 1, not 6", "--d-model 16, not 512"]),
         (["--no-joint", "--no-tie-embeddings"], ["--joint True, not False"]),
         (["--user-symbols=<BT>"], ["--user-symbols None, not '<BT>'"]),
-        (["--initialize-from={}/nothing"], ["nothing: holds no run"]),
+        (["--initialize-from={}/nothing"], ["nothing: is no folder"]),
     ],
     ids=str,
 )  # fmt: skip

@@ -28,8 +28,8 @@ from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.tokenizers import SentencePieceTokenizer
-from tf_transformer.training.distribution import Workers
 from tf_transformer.training.optimizers import step_of
+from tf_transformer.training.workers import Workers
 
 
 def text_of(name, size, words=1):

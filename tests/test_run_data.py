@@ -10,7 +10,7 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.run_config import RunConfig
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.distribution import Workers
+from tf_transformer.training.workers import Workers
 
 CHINESE = [chr(code) for code in range(0x4E00, 0x4E00 + 600)]
 

@@ -78,7 +78,7 @@ def test_a_version_without_a_saved_model_is_passed_over(folder, loaded):
 
 
 def test_a_folder_without_versions_is_named(folder):
-    with pytest.raises(InputError, match="no SavedModel there"):
+    with pytest.raises(InputError, match="missing: is no folder"):
         load_version(folder.parent / "missing")
     (folder / "1").rename(folder / "first")
     with pytest.raises(InputError, match="demo/first: a version must have a number"):

@@ -7,7 +7,8 @@ import replicas
 from worker_processes import end, start_pair
 
 from tf_transformer.errors import ConfigError
-from tf_transformer.training.distribution import Workers, strategy_for
+from tf_transformer.training.distribution import strategy_for
+from tf_transformer.training.workers import Workers
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,9 @@ def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
         if (candidate / SAVED_MODEL).is_file():
             return candidate
     problem = f"no SavedModel there. Write one with: tf-transformer export RUN_DIR {path}"
-    if path.is_file():
+    if not path.exists():
+        problem = "is no folder. Check the path; it may be a run or a SavedModel."
+    elif path.is_file():
         problem = f"is a file. Give its folder: {path.parent}"
     elif runs := sorted(str(file.parent) for file in path.glob("*/config.toml")):
         problem = f"no SavedModel there, but runs: {', '.join(runs)}. Give one, or export it."

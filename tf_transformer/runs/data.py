@@ -20,7 +20,7 @@ from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers import is_token
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
-from tf_transformer.training.distribution import Workers
+from tf_transformer.training.workers import Workers
 
 
 class RunData(NamedTuple):

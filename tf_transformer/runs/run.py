@@ -20,8 +20,8 @@ from tf_transformer.runs.compilation import compile_model, make_schedule
 from tf_transformer.runs.data import RunData, prepare_data
 from tf_transformer.runs.recipe import choose_by_updates, metric_of
 from tf_transformer.runs.run_directory import RunDirectory, say
-from tf_transformer.training.distribution import Workers
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
+from tf_transformer.training.workers import Workers
 
 _FEWEST_UPDATES = 10
 _FRACTION_OF_UPDATES = 0.93  # of the time is for updates, the rest for validation

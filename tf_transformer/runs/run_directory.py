@@ -72,6 +72,8 @@ class RunDirectory:
         """Return the directory of an earlier run."""
         if not cls.is_run(path):
             advice = f"Start one with tf-transformer train --run-dir {path} …"
+            if not os.path.exists(path):
+                raise RunError(f"{path}: is no folder. Check the path of the run. {advice}")
             if formats_in(path):
                 advice = "It is an export. Give the folder of its run."
             raise RunError(f"{path}: holds no run (there is no config.toml). {advice}")

@@ -21,10 +21,11 @@ from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.stopping import EarlyStopping, Limit
 from tf_transformer.runs.trimming import require_trained
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
-from tf_transformer.training.distribution import Workers, separate_seeds, strategy_for
+from tf_transformer.training.distribution import separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.signals import StopOnSignal, Terminated
 from tf_transformer.training.translation_bleu import TranslationBleu
+from tf_transformer.training.workers import Workers
 
 
 def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) -> int:
