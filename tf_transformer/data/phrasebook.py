@@ -3,7 +3,7 @@
 Most pairs were drawn from a grammar of both languages. They cover the verb in second, first and
 last place, separable verbs, perfect, modal verbs, agreement in gender, case and number, `kein` and
 `nicht`, numbers, prices and clock times, English do-support, imperatives, subordinate and relative
-clauses, dative verbs, comparison and possessives. About 2,700 training pairs are what people say
+clauses, dative verbs, comparison and possessives. About 2,900 training pairs are what people say
 every day, from greetings to calls for help; a third of these have no final punctuation, and most of
 that third no capitals. A German sentence determines its translation.
 """

@@ -119,7 +119,10 @@ def _plot_curves(curves: Mapping[str, Sequence[float]]) -> Axes:
         style = {"label": label, "marker": marker, "markersize": 4}
         axes.plot(range(1, 1 + len(values)), values, ("-", "--", "-.", ":")[number % 4], **style)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    if len(curves) > 3:  # they would leave no room
+        axes.figure.legend(loc="outside right upper", frameon=False)
+    else:
+        axes.legend(frameon=False)
     _tidy(axes)
     return axes
 
