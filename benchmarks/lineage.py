@@ -112,7 +112,7 @@ def made_by(options: argparse.Namespace) -> str:
     """Return what determines the result of a training: budget, files and code."""
     package, digest = pathlib.Path(tf_transformer.__file__).parent, hashlib.sha256()
     parts = (path for part in OF_TRAINING for path in (package / part).rglob("*.py"))
-    for path in (package / "config.py", package / "evaluation.py", *sorted(parts)):
+    for path in (*sorted(package.glob("*.py")), *sorted(parts)):
         digest.update(path.read_bytes())
     given = {name: getattr(options, name) for name in ("minutes", "steps", *FILES)}
     return json.dumps({**given, "code": digest.hexdigest()})

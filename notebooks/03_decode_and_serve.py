@@ -652,5 +652,5 @@ temporary.cleanup()
 #   itself, with the files that lie beside the versions; clients do not notice the difference.
 # - A new version is an export more into the same folder; the way back is to remove it.
 # - A server has no TLS and asks nobody who they are: put a proxy in front.
-# - `/healthz` and `/metrics` of the local server are for whoever watches it.
+# - `/healthz` of the local server names the model and its version.
 # - [docs/serving.md](../docs/serving.md) has all limits, errors and clients.

@@ -150,7 +150,13 @@ def test_measuring_the_speed_leaves_the_model_as_it_was(small_copy_task, monkeyp
 
     monkeypatch.setattr(type(model), "train_step", train_step)
     data = batches.dataset(accumulation=2)
-    assert run_module._seconds_per_batch(model, data, 4) > 0
+    run = types.SimpleNamespace(
+        model=model,
+        batches_from=lambda number: data,
+        config=types.SimpleNamespace(training=types.SimpleNamespace(accumulation_steps=2)),
+        workers=types.SimpleNamespace(all_reduce_max=int),
+    )
+    assert run_module.Run.seconds_per_update(run, 4, Position(0.0)) > 0
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
     model.fit(data, steps_per_epoch=4, shuffle=False, verbose=0)

@@ -7,6 +7,7 @@ from configurations import TEXT, TSV, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tf_transformer.config_fields import Trait
 from tf_transformer.models.architectures import ARCHITECTURES, preset
 from tf_transformer.models.model_configs import TransformerConfig
 from tf_transformer.run_config import (
@@ -69,12 +70,6 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"data": {k: v for k, v in TEXT.items() if k != "validation_source"}}, ["or neither"]),
         ({"training": {"steps": 1, "epochs": 1}}, ["--steps and --epochs"]),
         ({"chosen": {"training.steps": 3}}, ["training.steps"]),
-        ({"training": {"schedule": "noam", "decay_fraction": 0.2}},
-         ["--decay-fraction does nothing with --schedule noam"]),
-        ({"data": {"tfds_dir": "data"}}, ["--tfds-dir does nothing with --corpus copy"]),
-        ({"data": {"tfds_download": True}}, ["--tfds-download does nothing"]),
-        ({"model": {"max_positions": 600}}, ["--max-positions does nothing with --positions sin"]),
-        ({"model": {"positions": "learned", "first_position": 1}}, ["--first-position does"]),
     ],
 )  # fmt: skip
 def test_a_refusal_is_one_line_that_names_the_setting(tables, words):
@@ -186,12 +181,12 @@ def test_given_settings_win(tables, given_tables, merged):
 
 
 def test_a_setting_that_a_resumed_run_may_change_does_not_change_the_weights():
-    assert not names_with("may_change") & names_with("changes_weights")
+    assert not names_with(Trait.FREE) & names_with(Trait.WEIGHTS)
     for table, fields in SETTINGS.items():
         for name in fields:
             # The files of a text are known by their content.
             is_file = name.startswith(("train_", "validation_"))
-            assert not is_file or f"{table}.{name}" not in names_with("changes_weights")
+            assert not is_file or f"{table}.{name}" not in names_with(Trait.WEIGHTS)
 
 
 def test_choices_can_be_forgotten():

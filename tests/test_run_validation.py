@@ -168,7 +168,7 @@ def test_the_number_of_updates_is_measured(tmp_path, monkeypatch, capfd, seconds
         raise ArithmeticError  # as good as any
 
     written = {}
-    monkeypatch.setattr("tf_transformer.runs.run._seconds_per_batch", lambda *_: seconds)
+    monkeypatch.setattr("tf_transformer.runs.run.Run.seconds_per_update", lambda *_: 2 * seconds)
     monkeypatch.setattr("tf_transformer.runs.training_run._fit", stop)
     command = ["train", f"--run-dir={tmp_path / 'run'}", *SETTINGS, "--minutes=10"]
     if warmup_steps is None:

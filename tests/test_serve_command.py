@@ -94,8 +94,8 @@ def stub(tmp_path, request):
         yield started, lines[0].rpartition(": ")[2]
 
 
-@pytest.mark.parametrize("signals", [1, 2])
-def test_a_signal_ends_it_after_the_answers_and_a_second_one_at_once(stub, signals):
+@pytest.mark.parametrize("signals", [1, 2, "SIGTERM"])
+def test_a_signal_ends_it_after_the_answers_and_a_second_ctrl_c_at_once(stub, signals):
     started, url = stub
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as client:
@@ -103,15 +103,20 @@ def test_a_signal_ends_it_after_the_answers_and_a_second_one_at_once(stub, signa
         client.sendall(head_of(len(body)) + body)
         with urllib.request.urlopen(f"{url}healthz", timeout=60) as response:
             assert response.status == 200
-        started.send_signal(signal.SIGINT)
-        if signals == 1:  # after the second the process ends without an answer
+        if signals == "SIGTERM":  # several change nothing
+            for _ in range(3):
+                started.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+        else:
+            started.send_signal(signal.SIGINT)
+        if signals != 2:  # after a second Ctrl-C the process ends without an answer
             assert client.recv(65536).startswith(b"HTTP/1.1 504 ")
         while signals == 2 and started.poll() is None:  # two that come together are one
             time.sleep(0.2)
             started.send_signal(signal.SIGINT)
         _, err = started.communicate(timeout=20)
-    ends = {1: (0, ""), 2: (130, "tf-transformer: interrupted.\n")}
-    assert (started.returncode, err) == ends[signals]
+    ends = (130, "tf-transformer: interrupted.\n") if signals == 2 else (0, "")
+    assert (started.returncode, err) == ends
 
 
 def test_a_signal_while_the_model_loads_is_an_interruption(tmp_path, request):
@@ -120,7 +125,7 @@ def test_a_signal_while_the_model_loads_is_an_interruption(tmp_path, request):
     slow = "print('loads', flush=True) or __import__('time').sleep(60)"
     script = script.replace("StubModel()", slow)
     with process([sys.executable, "-c", script], lines=1) as (started, _):
-        started.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGINT)
         _, err = started.communicate(timeout=20)
     assert (started.returncode, err) == (130, "tf-transformer: interrupted.\n")
 

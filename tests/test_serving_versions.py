@@ -112,3 +112,10 @@ def test_an_export_is_warmed_up_by_its_records(echo, monkeypatch):
     assert load_version(echo).manifest["files"]
     records = list(tf.data.TFRecordDataset(str(echo / "1" / WARM_UP)).as_numpy_iterator())
     assert len(ran) == len(records) and {name for name, _ in ran} >= {"serving_default"}
+
+
+def test_a_version_that_is_a_link_has_the_number_of_the_link(folder, loaded):
+    (folder / "1").rename(folder.parent / "any-name")
+    (folder / "7").symlink_to(folder.parent / "any-name")
+    version = load_version(folder)
+    assert (version.name, version.number) == ("demo", 7)

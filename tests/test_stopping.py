@@ -122,7 +122,7 @@ def test_patience_counts_validations_since_the_best_while_the_rate_falls(
         {metric.name: value, "learning_rate": rate}
         for value, rate in zip(values, rates, strict=False)
     ]
-    assert bool(stopping.EarlyStopping(metric, 2, log).reason) == is_due
+    assert bool(stopping.EarlyStopping(metric, 2, log).reason()) == is_due
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """The process: its streams, cores, threads, memory, garbage collector and logs.
 
-Nothing else in this package changes what belongs to the whole process. What a context manager
-changes, it restores to what was there before. TensorFlow is imported only inside functions, so that
+Nothing else in this package changes what belongs to the whole process, but for the signal handlers
+of a training and a server, and the seeds of a run. What a context manager changes, it restores to
+what was there before. TensorFlow is imported only inside functions, so that
 the command line can answer before it is loaded.
 """
 

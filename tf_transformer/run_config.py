@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -11,7 +12,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from tf_transformer.config_fields import CHECKED, fields_of, traits_of
+from tf_transformer.config_fields import CHECKED, Trait, fields_of, flag, has_trait
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
 from tf_transformer.models.model_configs import ModelConfig
@@ -64,7 +65,9 @@ class RunConfig:
                     f"{name} is not a setting of the architecture {architecture}, but of "
                     f"{', '.join(others)}. Omit it or choose another architecture."
                 )
-        chosen_later = {name: None for name, field in known.items() if traits_of(field).chosen}
+        chosen_later = {
+            name: None for name, field in known.items() if has_trait(field, Trait.CHOSEN)
+        }
         tie = info.data["tokenizer"].joint if "tokenizer" in info.data else True
         try:
             return config(**{"tie_embeddings": tie, **sizes, **chosen_later, **given})
@@ -167,20 +170,20 @@ def _settings_of_all_architectures() -> dict[str, FieldInfo]:
             text, default = f"{text} (default: as in the preset)", None
         choice[name] = FieldInfo(
             annotation=field.annotation,
-            default=None if traits_of(field).chosen else default,
+            default=None if has_trait(field, Trait.CHOSEN) else default,
             description=text,
             json_schema_extra=field.json_schema_extra,
         )
     return choice
 
 
-def names_with(trait: str) -> set[str]:
-    """Return the names, such as `"training.seed"`, of the settings with one of the `Traits`."""
+def names_with(trait: Trait) -> set[str]:
+    """Return the names, such as `"training.seed"`, of the settings that have a trait."""
     return {
         f"{table}.{name}"
         for table, fields in SETTINGS.items()
         for name, field in fields.items()
-        if getattr(traits_of(field), trait)
+        if has_trait(field, trait)
     }
 
 
@@ -191,6 +194,20 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
     "training": fields_of(TrainingConfig),
 }
 """The settings of each table; `[model]` has those of all architectures."""
+
+
+def require_effects(config: RunConfig, given: Tables, where: str) -> None:
+    """Raise a `ConfigError` for a given setting that does nothing beside another one."""
+    for table, fields in SETTINGS.items():
+        values = getattr(config, table)
+        for name in given.get(table, {}):
+            needs = (fields[name].json_schema_extra or {}).get("needs")
+            if needs is None or getattr(values, name) == fields[name].default:
+                continue
+            other, pattern = needs
+            if not re.fullmatch(pattern, str(getattr(values, other))):
+                beside = f"{flag(other)} {getattr(values, other)}"
+                raise ConfigError(f"{where}: {flag(name)} does nothing with {beside}. Omit it.")
 
 
 def kinds_of(field: FieldInfo) -> list[Any]:

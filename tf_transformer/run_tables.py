@@ -1,13 +1,12 @@
 """The tables [data], [tokenizer] and [training] of run.toml, which are also options of `train`."""
 
-import functools
 import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
 
-from tf_transformer.config_fields import CHECKED, Traits, flag, require_effects, setting
+from tf_transformer.config_fields import CHECKED, Trait, flag, optional, setting
 from tf_transformer.errors import did_you_mean
 from tf_transformer.models.model_configs import Rate
 
@@ -17,18 +16,7 @@ TAG_SIGNS = r"<>\[\]{}_@\\/"
 
 # A list of which one value may be given alone.
 _ONE_OR_MORE = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
-_local = functools.partial(setting, traits=Traits(is_local=True))
-_free = functools.partial(setting, traits=Traits(may_change=True))
-_fixed = functools.partial(setting, traits=Traits(changes_weights=True))
-_chosen = functools.partial(setting, None, traits=Traits(chosen=True))
-_chosen_fixed = functools.partial(setting, None, traits=Traits(chosen=True, changes_weights=True))
-# Of a translator, too.
-_shared = functools.partial(setting, traits=Traits(changes_weights=True, of_translator=True))
-_chosen_shared = functools.partial(
-    setting, None, traits=Traits(chosen=True, may_change=True, of_translator=True)
-)
-_free_local = functools.partial(setting, None, traits=Traits(may_change=True, is_local=True))
-_TFDS = Traits(is_local=True, needs=("corpus", "tfds:.*"))
+_CHOSEN, _WEIGHTS, _FREE, _LOCAL = Trait.CHOSEN, Trait.WEIGHTS, Trait.FREE, Trait.LOCAL
 Texts = Annotated[tuple[str, ...], Field(min_length=1), _ONE_OR_MORE]
 Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE]
 
@@ -37,57 +25,81 @@ Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE
 class DataConfig:
     """The corpus of a run, and how its sentences are batched."""
 
-    corpus: str | None = setting(
-        None,
-        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME (default: from the files)",
+    corpus: str | None = optional(
+        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME (default: from the files)"
     )
-    train_source: Texts | None = _local(
-        None,
+    train_source: Texts | None = optional(
         "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'; "
         "repeat it for each of several corpora, as all options that name files",
+        _LOCAL,
     )
-    train_target: Texts | None = _local(None, "their translations, file by file and line by line")
-    validation_source: Texts | None = _local(
-        None,
+    train_target: Texts | None = optional(
+        "their translations, file by file and line by line", _LOCAL
+    )
+    validation_source: Texts | None = optional(
         "source sentences for validation, of which the first file chooses the best checkpoint; "
         "default: a part of each corpus",
+        _LOCAL,
     )
-    validation_target: Texts | None = _local(None, "translations of --validation-source")
-    train_tsv: Texts | None = _local(None, "pairs as source TAB target, one per line")
-    validation_tsv: Texts | None = _local(None, "validation pairs; default: a part of each corpus")
-    train_text: Texts | None = _local(
-        None, "sentences without translations, for a language model; plain or gzip; or a pattern"
+    validation_target: Texts | None = optional("translations of --validation-source", _LOCAL)
+    train_tsv: Texts | None = optional("pairs as source TAB target, one per line", _LOCAL)
+    validation_tsv: Texts | None = optional(
+        "validation pairs; default: a part of each corpus", _LOCAL
     )
-    validation_text: Texts | None = _local(None, "for validation; default: a part of each corpus")
-    max_length: Annotated[int, Field(ge=2)] = _shared(
-        128, "most tokens of a sentence, its end included; longer pairs are dropped"
+    train_text: Texts | None = optional(
+        "sentences without translations, for a language model; plain or gzip; or a pattern", _LOCAL
     )
-    batch_tokens: PositiveInt | None = _chosen_fixed("tokens of a batch on its longer side, padded")
-    source_tag: str | None = _shared(None, "token in front of every source, such as >>deu<<")
-    source_noise: Rate | None = _chosen_fixed(
+    validation_text: Texts | None = optional(
+        "for validation; default: a part of each corpus", _LOCAL
+    )
+    max_length: Annotated[int, Field(ge=2)] = setting(
+        128,
+        "most tokens of a sentence, its end included; longer pairs are dropped",
+        _WEIGHTS | Trait.TRANSLATOR,
+    )
+    batch_tokens: PositiveInt | None = optional(
+        "tokens of a batch on its longer side, padded", _CHOSEN | _WEIGHTS
+    )
+    source_tag: str | None = optional(
+        "token in front of every source, such as >>deu<<", _WEIGHTS | Trait.TRANSLATOR
+    )
+    source_noise: Rate | None = optional(
         "probability in each epoch that a source sentence loses its capitals or its final "
-        "punctuation; a word is mistyped with half of this probability"
+        "punctuation; a word is mistyped with half of this probability",
+        _CHOSEN | _WEIGHTS,
     )
-    fold_capitals: bool | None = _chosen_shared(
-        "translate sentences in capitals as if in small letters"
+    fold_capitals: bool | None = optional(
+        "translate sentences in capitals as if in small letters", _CHOSEN | _FREE | Trait.TRANSLATOR
     )
-    dotless_i: bool | None = _chosen_shared("then make ı of I, as in Turkish and Azeri")
-    weight: Weights | None = _fixed(None, "share of a corpus; default: by its number of pairs")
-    tag: Texts | None = _fixed(None, "token before a corpus' sources, such as <BT>; '' for none")
-    validation_tag: Texts | None = setting(None, "tag of each validation file; '' for none")
+    dotless_i: bool | None = optional(
+        "then make ı of I, as in Turkish and Azeri", _CHOSEN | _FREE | Trait.TRANSLATOR
+    )
+    weight: Weights | None = optional(
+        "share of a corpus; default: by its number of pairs", _WEIGHTS
+    )
+    tag: Texts | None = optional(
+        "token before a corpus' sources, such as <BT>; '' for none", _WEIGHTS
+    )
+    validation_tag: Texts | None = optional("tag of each validation file; '' for none")
     max_length_ratio: PositiveFloat = setting(
         2.0,
         "limit of a translation's tokens: this number times those of its source, plus 10",
-        Traits(may_change=True, of_translator=True),
+        _FREE | Trait.TRANSLATOR,
     )
     allow_unknown: bool = setting(
         True,
         "let translations have the token of unknown subwords, and line feeds and the like",
-        Traits(of_translator=True),
+        Trait.TRANSLATOR,
     )
-    data_cache: str | None = _free_local("keep token ids in this folder instead of in memory")
-    tfds_dir: str | None = setting(None, "folder of data sets of TensorFlow Datasets", _TFDS)
-    tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set", _TFDS)
+    data_cache: str | None = optional(
+        "keep token ids in this folder instead of in memory", _FREE | _LOCAL
+    )
+    tfds_dir: str | None = optional(
+        "folder of data sets of TensorFlow Datasets", _LOCAL, ("corpus", "tfds:.*")
+    )
+    tfds_download: bool = setting(
+        False, "let TensorFlow Datasets download the data set", _LOCAL, ("corpus", "tfds:.*")
+    )
 
     # Each side of a corpus is a file for training and a file for validation.
     SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
@@ -131,7 +143,6 @@ class DataConfig:
         changes = [name for name in names if getattr(self, name)]
         if changes and not self.has_sources:
             raise ValueError(f"{changes[0]} changes sources, but this corpus has none. Omit it.")
-        require_effects(self)
         return self
 
     def _check_lists(self) -> None:
@@ -191,8 +202,8 @@ class DataConfig:
 class TokenizerConfig:
     """How SentencePiece splits text into subwords."""
 
-    vocab_size: Annotated[int, Field(gt=260)] | None = _chosen(
-        "size of a vocabulary, with 256 bytes and 4 special tokens"
+    vocab_size: Annotated[int, Field(gt=260)] | None = optional(
+        "size of a vocabulary, with 256 bytes and 4 special tokens", _CHOSEN
     )
     model_type: Literal["bpe", "unigram"] = setting("bpe", "SentencePiece's algorithm")
     joint: bool = setting(True, "use one vocabulary for source and target")
@@ -202,57 +213,78 @@ class TokenizerConfig:
     normalization: Literal["nfc", "none"] = setting(
         "nfc", "nfc: compose letters and accents, and drop soft hyphens and zero-width spaces"
     )
-    user_symbols: str | None = setting(None, "tags that are one subword each, such as '<BT> <2de>'")
+    user_symbols: str | None = optional("tags that are one subword each, such as '<BT> <2de>'")
 
 
 @dataclass(frozen=True, config=CHECKED)
 class TrainingConfig:
     """The length of training, and how the model is trained."""
 
-    minutes: PositiveFloat | None = _free(None, "train for this many minutes, start-up included")
-    epochs: PositiveInt | None = _free(
-        None, "train for this many passes; chosen for the corpus if no length is given"
+    minutes: PositiveFloat | None = optional(
+        "train for this many minutes, start-up included", _FREE
     )
-    steps: PositiveInt | None = _free(None, "train for this many updates")
-    initialize_from: str | None = setting(
-        None, "begin with the best weights of this run, and keep its model and its tokenizers"
+    epochs: PositiveInt | None = optional(
+        "train for this many passes; chosen for the corpus if no length is given", _FREE
     )
-    criterion: Literal["bleu", "chrf", "loss"] | None = _chosen(
-        "validation metric that selects the best checkpoint; loss needs no translations"
+    steps: PositiveInt | None = optional("train for this many updates", _FREE)
+    initialize_from: str | None = optional(
+        "begin with the best weights of this run, and keep its model and its tokenizers"
     )
-    validation_steps: PositiveInt | None = _chosen("updates between validations")
-    patience: PositiveInt | None = setting(
-        None,
+    criterion: Literal["bleu", "chrf", "loss"] | None = optional(
+        "validation metric that selects the best checkpoint; loss needs no translations", _CHOSEN
+    )
+    validation_steps: PositiveInt | None = optional("updates between validations", _CHOSEN)
+    patience: PositiveInt | None = optional(
         "stop after this many validations without a better checkpoint, counted once the learning "
-        "rate has fallen below its peak; default: never stop early",
+        "rate has fallen below its peak; default: never stop early"
     )
-    keep_checkpoints: PositiveInt = _free(5, "newest checkpoints to keep besides the best")
-    checkpoint_steps: PositiveInt | None = _free(
-        None, "updates between checkpoints; default: one before each validation"
+    keep_checkpoints: PositiveInt = setting(5, "newest checkpoints to keep besides the best", _FREE)
+    checkpoint_steps: PositiveInt | None = optional(
+        "updates between checkpoints; default: one before each validation", _FREE
     )
-    learning_rate: PositiveFloat | None = _chosen_fixed("learning rate at its peak")
-    warmup_steps: PositiveInt | None = _chosen_fixed("updates until the learning rate peaks")
-    schedule: Literal["trapezoid", "noam"] = _fixed(
-        "trapezoid", "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper"
+    learning_rate: PositiveFloat | None = optional("learning rate at its peak", _CHOSEN | _WEIGHTS)
+    warmup_steps: PositiveInt | None = optional(
+        "updates until the learning rate peaks", _CHOSEN | _WEIGHTS
+    )
+    schedule: Literal["trapezoid", "noam"] = setting(
+        "trapezoid",
+        "learning rate: warm-up, peak, decay to 0; noam: as in the Transformer paper",
+        _WEIGHTS,
     )
     decay_fraction: Fraction = setting(
         0.4,
         "last part of training, in which the trapezoid decays",
-        Traits(changes_weights=True, needs=("schedule", "trapezoid")),
+        _WEIGHTS,
+        ("schedule", "trapezoid"),
     )
-    label_smoothing: Rate = _fixed(0.1, "probability spread over all tokens except the true one")
-    weight_decay: Annotated[float, Field(ge=0, le=1)] | None = _chosen_fixed(
-        "each update shrinks matrices by this times the learning rate; 0 for no decay"
+    label_smoothing: Rate = setting(
+        0.1, "probability spread over all tokens except the true one", _WEIGHTS
     )
-    clip_norm: PositiveFloat | None = _fixed(None, "limit of the gradients' norm; default: none")
-    accumulation_steps: PositiveInt = _fixed(1, "batches whose gradients make one update")
-    batch_parts: PositiveInt | None = _chosen_fixed("parts of a batch that a CPU runs at once")
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = _fixed(
-        "float32", "precision of activations and matrix products; weights stay float32"
+    weight_decay: Annotated[float, Field(ge=0, le=1)] | None = optional(
+        "each update shrinks matrices by this times the learning rate; 0 for no decay",
+        _CHOSEN | _WEIGHTS,
     )
-    devices: str | None = _free_local("a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = _fixed(0, "seed of weights, data and dropout")
-    tensorboard: bool = _free(False, "also log for TensorBoard; needs the package tensorboard")
+    clip_norm: PositiveFloat | None = optional(
+        "limit of the gradients' norm; default: none", _WEIGHTS
+    )
+    accumulation_steps: PositiveInt = setting(
+        1, "batches whose gradients make one update", _WEIGHTS
+    )
+    batch_parts: PositiveInt | None = optional(
+        "parts of a batch that a CPU runs at once", _CHOSEN | _WEIGHTS
+    )
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
+        "float32", "precision of activations and matrix products; weights stay float32", _WEIGHTS
+    )
+    devices: str | None = optional(
+        "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU", _FREE | _LOCAL
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = setting(
+        0, "seed of weights, data and dropout", _WEIGHTS
+    )
+    tensorboard: bool = setting(
+        False, "also log for TensorBoard; needs the package tensorboard", _FREE
+    )
     deterministic: bool = setting(False, "give the same bits every time; slower on a GPU")
 
     LENGTHS: ClassVar = ("steps", "epochs", "minutes")
@@ -262,5 +294,4 @@ class TrainingConfig:
         lengths = [flag(name) for name in self.LENGTHS if getattr(self, name) is not None]
         if len(lengths) > 1:
             raise ValueError(f"{' and '.join(lengths)} each set when training ends. Give one.")
-        require_effects(self)
         return self

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -43,18 +43,25 @@ def run(options: Options) -> int:
                 f"Install what it needs: pip install starlette uvicorn orjson"
             ) from None
     server = LocalServer(options.saved_model, options.host, options.port, limits=options.limits)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     status = 0
     try:
-        with server:
-            with contextlib.suppress(KeyboardInterrupt):
-                print(f"{server.version.name}, version {server.version.number}: {server.address}/")
-                print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
-                print("Ctrl-C ends it.", flush=True)
-                signal.pause()
+        with server, contextlib.suppress(KeyboardInterrupt):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, _stop)
+            print(f"{server.version.name}, version {server.version.number}: {server.address}/")
+            print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
+            print("Ctrl-C ends it.", flush=True)
+            signal.pause()
     except KeyboardInterrupt:  # while the model loads, or for a second time
         warn("interrupted.")
         status = 130
     sys.stderr.flush()
     # A batch that still runs must not delay or crash the end.
     os._exit(status)
+
+
+def _stop(number: int, frame: Any) -> None:
+    """End the server after its answers, which another Ctrl-C may cut off, but no SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from collections.abc import Set
 from typing import Any
 
 from tf_transformer.commands.options import Checked, group, option
-from tf_transformer.config_fields import flag
+from tf_transformer.config_fields import Trait, flag
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet
 from tf_transformer.run_config import (
@@ -24,6 +24,7 @@ from tf_transformer.run_config import (
     merge,
     names_with,
     read_toml,
+    require_effects,
     without_choices,
 )
 from tf_transformer.run_tables import TrainingConfig
@@ -55,14 +56,18 @@ class Options(Checked):
         where = self.config or "command line"
         tables = read_toml(self.config) if self.config else {}
         given = {table: getattr(self, table) for table in SETTINGS if getattr(self, table)}
-        if self.resume:
-            return _resumed(self.run_dir, merge(tables, given), where)
         # If options are given, the recipe chooses again what it chose for the file.
-        tables = merge(without_choices(tables) if given else tables, given)
+        is_new = not self.resume
+        tables = merge(without_choices(tables) if given and is_new else tables, given)
         origin = tables.get("training", {}).get("initialize_from")
-        if isinstance(origin, str):
-            return _initialized(origin, tables, where)
-        return RunConfig.from_dict(tables, where)
+        if self.resume:
+            config = _resumed(self.run_dir, tables, where)
+        elif isinstance(origin, str):
+            config = _initialized(origin, tables, where)
+        else:
+            config = RunConfig.from_dict(tables, where)
+        require_effects(config, tables, where)
+        return config
 
 
 def run(options: Options) -> int:
@@ -93,7 +98,7 @@ def _resumed(run_dir: str, given: Tables, where: str) -> RunConfig:
         f"or start a new run with another --run-dir. With --resume, only {lengths} and options "
         f"that do not change the weights may differ."
     )
-    fixed = old.settings().keys() - names_with("may_change")
+    fixed = old.settings().keys() - names_with(Trait.FREE)
     new = _merged(run_dir, old, old.to_dict(), given, where, fixed, advice)
     changed = [key for key, value in new.settings().items() if value != old.settings()[key]]
     chosen = {key: reason for key, reason in old.chosen.items() if key not in changed}
@@ -105,10 +110,10 @@ def _initialized(run_dir: str, given: Tables, where: str) -> RunConfig:
     old = RunDirectory.open(run_dir).config()
     tables = old.to_dict()
     kept = {name: tables[name] for name in ("model", "tokenizer")}
-    of_translator = names_with("of_translator")
+    of_translator = names_with(Trait.TRANSLATOR)
     kept["data"] = {k: value for k, value in tables["data"].items() if f"data.{k}" in of_translator}
     fixed = {key for key in old.settings() if key.startswith(("model.", "tokenizer."))}
-    fixed -= {key for key in names_with("chosen") if key.startswith("model.")}
+    fixed -= {key for key in names_with(Trait.CHOSEN) if key.startswith("model.")}
     advice = "since --initialize-from keeps the model and the tokenizers."
     return _merged(run_dir, old, kept, given, where, fixed, advice)
 

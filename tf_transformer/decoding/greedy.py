@@ -52,7 +52,7 @@ def greedy_search(
 
     Raises:
         ValueError: A limit is not below `num_steps`, or `length_penalty` is negative, if they are
-                known before the search runs; or the cache has an unknown part.
+            known before the search runs; or the cache has an unknown part.
 
     Example:
         >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}

@@ -26,6 +26,7 @@ from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.restore import TrainedModel, require_translator, restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory, say, warn
 
+_FORMATS = {"saved_model": SAVED_MODEL, "ctranslate2": CTRANSLATE2}
 # The keys of a run's metadata that describe its data.
 _DATA = ("training corpus", "validation corpus", "source tokenizer", "target tokenizer")
 
@@ -82,7 +83,7 @@ def export_run(
     config = run.config()
     require_translator(config.model)
     # Raise errors about the folder before the choices, which may take minutes.
-    file_format = {"saved_model": SAVED_MODEL, "ctranslate2": CTRANSLATE2}[format]
+    file_format = _FORMATS[format]
     version_folder(file_format, path, version, overwrite)
     # `freeze` rounds the weights of a Transformer, after it has folded them.
     is_folded = architecture_name(config.model) == "transformer"

@@ -42,13 +42,14 @@ def sinusoidal_positions(
 
 def _encode_positions(positions: Tensor, d_model: int, dtype: str, sinusoids: str) -> Tensor:
     """Return the encodings `(…, D)` of positions `(…)`."""
-    columns, layout = np.arange(d_model), SINUSOIDS.index(sinusoids)
+    columns, half = np.arange(d_model), d_model // 2
     # The number of the wave in each column, and whether the column is a cosine.
-    if layout == 0:
+    if sinusoids == "sinusoidal":
         waves, is_cosine = columns // 2, columns % 2
     else:
-        waves, is_cosine = columns % (d_model // 2), columns // (d_model // 2)
-    exponents = 2 * waves / (d_model if layout < 2 else max(d_model - 2, 1))
+        waves, is_cosine = columns % half, columns // half
+    last = d_model - 2 if sinusoids == "sinusoidal_tensor2tensor" else d_model
+    exponents = 2 * waves / max(last, 1)
     frequencies = (10000.0**-exponents).astype("float32")
     # cos(x) = sin(x + pi/2): one sine for both keeps the graph of a decoding step small.
     phases = (is_cosine * (math.pi / 2)).astype("float32")

@@ -29,7 +29,10 @@ class _Blocks:
         self.keys = starts + ops.arange(self.window) - self.size
 
     def at(self, positions: Tensor, x: Tensor) -> Tensor:
-        """Return `x` `(B, H, T, E)` at positions `(n, …)`, as `(B, H, n, …, E)`."""
+        """Return `x` `(B, H, T, E)` at positions `(n, …)`, as `(B, H, n, …, E)`.
+
+        Beyond the ends the border is repeated, which the mask hides.
+        """
         return ops.take(x, ops.clip(positions, 0, self.length - 1), axis=2)
 
     def mask(self, mask: Tensor | None) -> Tensor:

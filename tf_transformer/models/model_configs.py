@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
 
-from tf_transformer.config_fields import CHECKED, Traits, require_effects, setting
+from tf_transformer.config_fields import CHECKED, Trait, setting
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -33,9 +33,7 @@ class ModelConfig:
     source_vocab_size: PositiveInt | None = None
     target_vocab_size: PositiveInt | None = None
     d_model: PositiveInt = setting(512, "width of the model")
-    dropout_rate: Rate | None = setting(
-        0.1, "dropout rate of embeddings and layers", Traits(chosen=True)
-    )
+    dropout_rate: Rate | None = setting(0.1, "dropout rate of embeddings and layers", Trait.CHOSEN)
     tie_embeddings: bool = setting(True, "one matrix of embeddings and output; default: as --joint")
     pad_id: NonNegativeInt = 0
     # The number of learned positions; None for no limit.
@@ -85,7 +83,7 @@ class AttentionConfig(ModelConfig):
     num_layers: PositiveInt = setting(6, "layers of each stack")
     num_heads: PositiveInt = setting(8, "attention heads")
     d_ff: PositiveInt = setting(2048, "width of the feed-forward networks")
-    attention_dropout_rate: Rate | None = setting(0.0, "dropout of attention", Traits(chosen=True))
+    attention_dropout_rate: Rate | None = setting(0.0, "dropout of attention", Trait.CHOSEN)
     norm_first: bool = setting(True, "normalise before each sub-layer, not after as in the paper")
     layer_norm_epsilon: PositiveFloat = setting(1e-6, "added to the variance when normalising")
     activation: Literal["relu", "gelu", "swish"] = setting("relu", "feed-forward activation")
@@ -93,12 +91,12 @@ class AttentionConfig(ModelConfig):
         setting("sinusoidal", "how token positions are encoded")
     )
     first_position: NonNegativeInt = setting(
-        0, "number of the first position, if not learned", Traits(needs=("positions", "sinus.*"))
+        0, "number of the first position, if not learned", needs=("positions", "sinus.*")
     )
     max_positions: PositiveInt = setting(
         512,
         "number of learned positions, more than max_length",
-        Traits(needs=("positions", "learned")),
+        needs=("positions", "learned"),
     )
     output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
     scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
@@ -111,7 +109,6 @@ class AttentionConfig(ModelConfig):
             )
         if self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is not even.")
-        require_effects(self)
         return self
 
     @property

@@ -78,12 +78,6 @@ class Checkpoint:
         for variable, value in zip(seeds_of(model), self.seeds, strict=True):
             variable.assign(value)
 
-    def state_with(self, run_metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the `state`, with more metadata, of a checkpoint made of this one; see `write`."""
-        run_metadata = {**self.run_metadata, **run_metadata}
-        state = {"batches_seen": self.batches_seen, "seconds": self.seconds}
-        return {**state, "run_metadata": run_metadata}
-
     def write_state(self) -> None:
         """Write `state.json` atomically."""
         state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)[1:]}

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from tf_transformer.config_fields import Trait
 from tf_transformer.inference.graph import Search
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import (
@@ -76,7 +77,7 @@ def search_of(data: DataConfig) -> Search:
 
     Lines whose tags are their own are not split into sentences, since each has only one tag.
     """
-    names = (key.removeprefix("data.") for key in names_with("of_translator"))
+    names = (key.removeprefix("data.") for key in names_with(Trait.TRANSLATOR))
     settings = {name: getattr(data, name) for name in names}
     given = {name: value for name, value in settings.items() if value is not None}
     by_sentence = data.has_sources and not any(data.validation_tags or ())

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
 
+from tf_transformer.config_fields import Trait
 from tf_transformer.errors import InputError
 from tf_transformer.evaluation import LOSS, Metric, signatures
 from tf_transformer.models.architectures import build_model
@@ -55,7 +56,7 @@ class Run:
     @property
     def metadata(self) -> dict[str, Any]:
         """The settings and data that must not change when the run resumes."""
-        settings, fixed = self.config.settings(), names_with("changes_weights")
+        settings, fixed = self.config.settings(), names_with(Trait.WEIGHTS)
         corpus = self.data.corpus
         return {
             **self.model.config.to_dict(),
@@ -66,11 +67,11 @@ class Run:
             "validation corpus": str(corpus.validation.fingerprint),
         }
 
-    def require_same_on_all_workers(self) -> None:
+    def require_same_on_all_workers(self, position: "Position") -> None:
         """Raise a `WorkerError` if this worker would train something else than the chief."""
-        local = names_with("is_local")
+        local = names_with(Trait.LOCAL)
         settings = {k: value for k, value in self.config.settings().items() if k not in local}
-        self.workers.require_same({**self.metadata, **settings})
+        self.workers.require_same({**self.metadata, **settings, _ORIGIN: position.origin})
 
     def has_changed_settings(self) -> bool:
         """Return whether the settings of a resumed run differ from those in its directory."""
@@ -96,10 +97,26 @@ class Run:
         return self.data.batches.dataset(epoch, None, skip, self.config.training.accumulation_steps)
 
     def seconds_per_update(self, num_batches: int, position: "Position") -> float:
-        """Measure the time of an update on some batches; all workers get the same result."""
-        seconds = _seconds_per_batch(
-            self.model, self.batches_from(position.batches_seen), num_batches
-        )
+        """Measure the median time of an update, without the first two of at least 3 batches.
+
+        All workers get the same result. The variables are restored afterwards, on all replicas to
+        what the first one has, so call this before `separate_seeds`. The graph of an update is
+        kept: `fit` need not build it again.
+        """
+        model, times = self.model, []
+        variables = [*model.variables, *model.optimizer.variables]
+        values = [variable.numpy() for variable in variables]
+
+        def note(batch: int, logs: dict[str, Any]) -> None:
+            float(logs["loss"])  # waits for the device
+            times.append(time.monotonic())
+
+        clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
+        batches = self.batches_from(position.batches_seen)
+        model.fit(batches, steps_per_epoch=num_batches, shuffle=False, verbose=0, callbacks=[clock])
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        seconds = statistics.median(b - a for a, b in itertools.pairwise(times[1:]))
         seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
 
@@ -185,24 +202,3 @@ def prepare_run(
         config, directory, workers, data, model, schedule, metric, checkpoints, total_steps,
         of_translations,
     )  # fmt: skip
-
-
-def _seconds_per_batch(model: keras.Model, dataset: tf.data.Dataset, num_batches: int) -> float:
-    """Return the median time of a training batch, without the first two of `num_batches`.
-
-    At least 3 batches and a built optimizer are needed. The variables are restored afterwards. The
-    graph of an update is kept, so `fit` need not build it again.
-    """
-    variables = [*model.variables, *model.optimizer.variables]
-    values = [variable.numpy() for variable in variables]
-    times = []
-
-    def note(batch: int, logs: dict[str, Any]) -> None:
-        float(logs["loss"])  # waits for the device
-        times.append(time.monotonic())
-
-    clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
-    model.fit(dataset, steps_per_epoch=num_batches, shuffle=False, verbose=0, callbacks=[clock])
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-    return statistics.median(b - a for a, b in itertools.pairwise(times[1:]))

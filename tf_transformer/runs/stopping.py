@@ -39,9 +39,8 @@ class Limit(keras.callbacks.Callback):
         millionths = int(1e6 * min(self._position.seconds / seconds, 1.0))
         return run.workers.all_reduce_max(millionths) / 1e6
 
-    @property
     def reason(self) -> str:
-        """Why training is over; empty if it is not."""
+        """Return why training is over, or an empty str; every worker must call this."""
         if self.fraction < 1:
             return ""
         step, total_steps = step_of(self._run.model), self._run.total_steps
@@ -99,9 +98,8 @@ class EarlyStopping(keras.callbacks.Callback):
         for line in log:
             self._add(line)
 
-    @property
     def reason(self) -> str:
-        """Why training is over; empty if it is not."""
+        """Return why training is over, or an empty str."""
         if self._patience is None or self._since_best < self._patience:
             return ""
         return (
@@ -111,7 +109,7 @@ class EarlyStopping(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
-        if self._all_reduce_max(bool(self.reason)):
+        if self._all_reduce_max(bool(self.reason())):
             self.model.stop_training = True
 
     def _add(self, logs: Mapping[str, Any]) -> None:

@@ -46,21 +46,27 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
         run, position = prepare_run(config, directory, workers, resume), Position(started)
         if not resume:
             _initialize(run, position)
-        run.require_same_on_all_workers()
+        run.require_same_on_all_workers(position)
         if not resume:
             run.describe()
-            if config.training.minutes is not None:
+            if run.config.training.minutes is not None:
                 run = run.with_choices_by_speed(position)
         # The lock creates the directory of a new run, so a start that fails before leaves none.
         with directory.lock() if workers.is_chief else contextlib.nullcontext():
-            position = _resume(run, position) if resume else _begin(run, position)
-            separate_seeds(run.model)
+            if resume:
+                position = _resume(run, position)
+            elif workers.is_chief:
+                _begin(run)
+            if position.origin and workers.is_chief and not run.checkpoints.latest():
+                # From here on the run does not need the other run.
+                run.checkpoints.write(run.model, 0, {}, **position.state_of(run))
+            separate_seeds(run.model)  # last, since restored variables are equal on all replicas
             step = step_of(run.model)
             log = [line for line in directory.log() if line["step"] <= step]
             limit = Limit(run, position, log[-1]["validation_seconds"] if log else 0.0)
-            patience = config.training.patience
+            patience = run.config.training.patience
             stopping = EarlyStopping(run.metric, patience, log, workers.all_reduce_max)
-            reason = limit.reason or stopping.reason
+            reason = limit.reason() or stopping.reason()
             if reason and not step:
                 raise InputError(f"{directory.path}: nothing is trained yet, and {reason}")
             if reason and position.is_validated:
@@ -104,18 +110,18 @@ def _initialize(run: Run, position: Position) -> None:
         say(f"Beginning with the weights of {position.origin}.")
 
 
-def _begin(run: Run, position: Position) -> Position:
+def _begin(run: Run) -> None:
     """Create the files of a new run."""
-    if run.workers.is_chief:
-        RunDirectory.create(run.directory.path)  # again: another process may have begun
-        corpus = run.data.corpus
-        run.directory.begin(run.config, *run.data.tokenizers, corpus.test, corpus.summary)
-    _keep_origin(run, position)
-    return position
+    RunDirectory.create(run.directory.path)  # again: another process may have begun
+    corpus = run.data.corpus
+    run.directory.begin(run.config, *run.data.tokenizers, corpus.test, corpus.summary)
 
 
 def _resume(run: Run, position: Position) -> Position:
-    """Restore the checkpoint from which the chief continues, if there is one."""
+    """Restore the checkpoint from which the chief continues, and return its position.
+
+    A run without a checkpoint begins at the given position.
+    """
     checkpoint = None
     if run.workers.is_chief:
         remove_leftovers(run.checkpoints.directory)
@@ -131,7 +137,6 @@ def _resume(run: Run, position: Position) -> Position:
     if checkpoint is None:
         _initialize(run, position)
         run.describe()
-        _keep_origin(run, position)
         return position
     checkpoint.require(run.metadata)
     checkpoint.restore(run.model)
@@ -142,12 +147,6 @@ def _resume(run: Run, position: Position) -> Position:
         # Build the graph before the clock starts, so that it takes none of the minutes.
         run.seconds_per_update(3, Position.at(checkpoint))
     return Position.at(checkpoint)
-
-
-def _keep_origin(run: Run, position: Position) -> None:
-    """Write the weights of another run as a checkpoint; from here on that run is not needed."""
-    if position.origin and run.workers.is_chief:
-        run.checkpoints.write(run.model, step_of(run.model), {}, **position.state_of(run))
 
 
 def _fit(

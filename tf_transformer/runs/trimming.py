@@ -91,9 +91,10 @@ def trim_run(
             shutil.copytree(run.test_path, new.test_path)
         metadata = {**smaller.config.to_dict(), **tokenizer_metadata(*trimmed)}
         metadata[TRIMMED] = f"from {run.path}, {checkpoint.path.name}"
-        state = checkpoint.state_with(metadata)
+        metadata = {**checkpoint.run_metadata, **metadata}
         # Without the metrics of the checkpoint, which belong to the untrimmed model.
-        Checkpoints(new.checkpoints_path).write(smaller, checkpoint.step, {}, **state)
+        checkpoints = Checkpoints(new.checkpoints_path)
+        checkpoints.write(smaller, checkpoint.step, {}, run_metadata=metadata)
         new.begin(run.config(), *trimmed, summary=run.summary())
     is_joint = _is_joint(model, tokenizers)
     sides = ("subwords",) if is_joint else ("source subwords", "target subwords")

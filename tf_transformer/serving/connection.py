@@ -85,6 +85,7 @@ class Connection:
             # A prediction changes nothing on the server, so it can be sent twice.
             retries=_Retry(
                 retries,
+                connect=min(retries, 1),  # where nothing listens, waiting does not help
                 redirect=False,
                 allowed_methods=None,
                 status_forcelist={429, 502, 503},

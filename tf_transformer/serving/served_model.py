@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,8 +31,9 @@ def load_version(path: str | os.PathLike[str]) -> Version:
     Raises:
         InputError: There is no version, or it cannot be served.
     """
-    folder = find_saved_model(path)
-    number = version_number(folder.resolve().name)
+    # Not the target of a link: a version may be a link to a folder of any name.
+    folder = pathlib.Path(os.path.abspath(find_saved_model(path)))
+    number = version_number(folder.name)
     if number is None:
         raise InputError(f"{folder}: a version must have a number for a name, such as {folder}/1.")
     known = {}
@@ -51,4 +53,4 @@ def load_version(path: str | os.PathLike[str]) -> Version:
             f"{folder}: cannot be served ({reason[:200]}). "
             f"Copy the version again, or write it again with tf-transformer export."
         ) from error
-    return Version(folder.resolve().parent.name, number, model, known)
+    return Version(folder.parent.name, number, model, known)

@@ -12,9 +12,9 @@ from tf_transformer.training.token_statistics import token_statistics
 class _TokenMean(keras.metrics.Mean):
     """The mean over all real tokens seen since the last reset.
 
-    Subclasses compute the tensor `(B, T)` to average in `token_values`, from token statistics
-    `(B, T, 3)`. As one of the
-    `weighted_metrics`, the mean is weighted by `sample_weight`, `(B,)` or `(B, T)`.
+    Subclasses compute the tensor `(B, T)` to average in `token_values(statistics)`, from token
+    statistics `(B, T, 3)`. As one of the `weighted_metrics`, the mean is weighted by
+    `sample_weight`, `(B,)` or `(B, T)`.
 
     Args:
         pad_id: The id of padding. Labels with this id are ignored.

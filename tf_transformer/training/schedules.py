@@ -21,7 +21,7 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         decay_fraction: The last fraction of training, in which the rate decays; at most 1.
 
     Raises:
-        ValueError: `total_steps` or `decay_fraction` is out of range.
+        ValueError: An argument is out of range.
 
     Example:
         >>> schedule = tt.TrapezoidSchedule(1.0, total_steps=10, warmup_steps=2, decay_fraction=0.5)
@@ -33,8 +33,8 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
         # The rate would be wrong without an error.
-        if total_steps < 1:
-            raise ValueError(f"total_steps must be at least 1; received {total_steps}.")
+        if min(total_steps, warmup_steps) < 1 or peak <= 0:
+            raise ValueError("peak, total_steps and warmup_steps must be above 0.")
         if not 0 < decay_fraction <= 1:
             raise ValueError(f"decay_fraction must be above 0, at most 1; got {decay_fraction}.")
         self.peak, self.warmup_steps, self.decay_fraction = peak, warmup_steps, decay_fraction
@@ -99,6 +99,8 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
+        if min(d_model, warmup_steps) < 1 or factor <= 0:
+            raise ValueError("d_model, warmup_steps and factor must be above 0.")
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 
     def __call__(self, step: Any) -> Any:
