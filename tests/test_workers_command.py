@@ -1,14 +1,18 @@
 """`tf-transformer train` on two workers: one fails, one is stopped, minutes run out for one."""
 
 import json
+import shutil
 import signal
 import time
 
 import pytest
+import small_runs
 from commands import log_of
 from worker_processes import TRAIN, copy_task_options, end, newest_step, start_pair, wait_for
 
 from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.restore import best_checkpoint
+from tf_transformer.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +137,29 @@ def test_the_chief_alone_measures_bleu_and_logs_it(timed_runs):
     (chief, other), log = timed_runs
     assert (chief["translated"], other["translated"]) == ([3, 6, 7], [])
     assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 7]
+
+
+IN_FOLDER = """
+import os, sys
+from tf_transformer import cli
+os.chdir(sys.argv[1])
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def test_workers_that_would_begin_with_other_weights_do_not_train(tmp_path, write_copy_task):
+    write_copy_task(tmp_path)
+    steps = ["--steps=4", "--validation-steps=2", "--criterion=loss"]
+    base = tmp_path / "one" / "base"
+    small_runs.train(base, *copy_task_options(tmp_path, *steps))
+    shutil.copytree(base, tmp_path / "two" / "base")
+    shutil.rmtree(best_checkpoint(RunDirectory(tmp_path / "two" / "base")).path)
+    options = [f"--train-tsv={tmp_path / 'train'}", f"--validation-tsv={tmp_path / 'validation'}"]
+    train = ["train", "--run-dir=run", "--initialize-from=base", "--steps=2", *options]
+    chief, other = start_pair(
+        *[["-c", IN_FOLDER, tmp_path / name, *train] for name in ("one", "two")]
+    )
+    _, errors = end(other, 2)
+    assert "would train something else: initialized from is base, step-" in errors
+    chief.kill()
+    chief.communicate()
