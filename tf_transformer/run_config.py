@@ -1,4 +1,4 @@
-"""The configuration of a run: the tables of run.toml, which are also the options of `train`."""
+"""The configuration of a run: its tables are read, merged, checked and written here."""
 
 import os
 import pathlib

@@ -58,7 +58,7 @@ def export_run(
         quantization: How CTranslate2 stores weights, see `export_ctranslate2`.
 
     Returns:
-        the folder `path/VERSION`.
+        The folder `path/VERSION`.
 
     Raises:
         RunError: There is no run, it has no checkpoint, or its model does not translate.
@@ -71,6 +71,8 @@ def export_run(
         >>> translator.search["beam_size"]
         1
     """
+    if format not in _FORMATS:
+        raise ConfigError(f"format={format!r} is none of {', '.join(_FORMATS)}.")
     search = {"beam_size": beam_size, "length_penalty": length_penalty}
     others = {"quantization": quantization}
     if format == "ctranslate2":
@@ -90,12 +92,22 @@ def export_run(
     trained = restore_model(run, "float32" if is_folded else precision)
     manifest = _manifest(config, trained, quantization or precision)
     if format == "saved_model":
-        module = _tuned_translator(run, trained, precision, search, manifest)
-        return write_saved_model(module, path, version, manifest, overwrite)
+        given = {name: value for name, value in search.items() if value is not None}
+        module, choices = _tuned_translator(run, trained, precision, given)
+        return write_saved_model(module, path, version, {**manifest, **choices}, overwrite)
     if tag := config.data.source_tag:
         warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
-    options = version, manifest, overwrite, quantization, config.data.max_length
-    return export_ctranslate2(*trained[:3], path, *options)
+    model, *tokenizers, _ = trained
+    return export_ctranslate2(
+        model,
+        *tokenizers,
+        path,
+        version=version,
+        manifest=manifest,
+        overwrite=overwrite,
+        quantization=quantization,
+        max_length=config.data.max_length,
+    )
 
 
 def _manifest(config: RunConfig, trained: TrainedModel, precision: str) -> dict[str, Any]:
@@ -121,42 +133,40 @@ def _languages(data: DataConfig) -> list[str]:
 
 
 def _tuned_translator(
-    run: RunDirectory,
-    trained: TrainedModel,
-    precision: str,
-    search: Mapping[str, Any],
-    manifest: dict[str, Any],
-) -> ExportTranslator:
-    """Choose the alignment, and what is None of the search; write them into the manifest."""
-    config, given = run.config(), {name: x for name, x in search.items() if x is not None}
-    max_length = config.data.max_length
-    validation = _validation(run, config.data, manifest["data"].get("validation corpus"))
+    run: RunDirectory, trained: TrainedModel, precision: str, given: Mapping[str, Any]
+) -> tuple[ExportTranslator, dict[str, Any]]:
+    """Choose the alignment and what is not `given` of the search; return both for the manifest."""
+    config = run.config()
+    data, max_length = config.data, config.data.max_length
+    validation = _validation(run, data, trained.checkpoint.run_metadata.get("validation corpus"))
     model, *tokenizers, _ = trained
     model = freeze(model, max_length, precision)
-    tag = config.data.source_tag or ""
+    tag = data.source_tag or ""
     alignment = choose_alignment(model, *tokenizers, validation, max_length, tag)
-    if alignment is not None:
-        manifest["alignment"] = alignment._asdict()
-    found = SearchChoice(**given)
-    settings = {"alignment": alignment, "beam_size": found.beam_size}
-    settings = dataclasses.replace(search_of(config.data), **settings)
+    choice = SearchChoice(**given)
+    search = search_of(data)
+    search = dataclasses.replace(search, alignment=alignment, beam_size=choice.beam_size)
     # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these numbers.
     # With several threads, two exports of one run would have different bytes.
-    translator = Translator.from_model(model, *tokenizers, settings, threads=1)
-    if "length_penalty" in given or found.beam_size == 1:
+    translator = Translator.from_model(model, *tokenizers, search, threads=1)
+    if "length_penalty" in given or choice.beam_size == 1:
         chosen = "given" if "beam_size" in given else "beam_size by default"
     elif not validation:
         chosen = "by default, without validation text"
     else:
         say("Choosing the search on the validation text.")
         metric = metric_of(config)
-        found = choose_search(translator, validation, found.beam_size, metric=metric)
-        found = found._replace(**given)
+        choice = choose_search(translator, validation, choice.beam_size, metric=metric)
+        choice = choice._replace(**given)
         chosen = f"{'length_penalty ' if given else ''}on validation text"
-        say(str(found))
-    manifest["search"] = {**found._asdict(), "chosen": chosen}
-    settings = dataclasses.replace(settings, **{name: getattr(found, name) for name in search})
-    return ExportTranslator(model, *tokenizers, settings)
+        say(str(choice))
+    search = dataclasses.replace(
+        search, beam_size=choice.beam_size, length_penalty=choice.length_penalty
+    )
+    choices = {"search": {**choice._asdict(), "chosen": chosen}}
+    if alignment is not None:
+        choices["alignment"] = alignment._asdict()
+    return ExportTranslator(model, *tokenizers, search), choices
 
 
 def _validation(run: RunDirectory, data: DataConfig, fingerprint: str | None) -> ParallelText:

@@ -175,7 +175,8 @@ class Translator:
                 in `search`.
             batch_size, beam_size, length_penalty: As in a call.
         """
-        return list(self.stream(texts, n_best, batch_size, beam_size, length_penalty, False))
+        search = batch_size, beam_size, length_penalty
+        return list(self.stream(texts, n_best, *search, by_sentence=False))
 
     def stream(
         self,

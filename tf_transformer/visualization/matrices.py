@@ -58,8 +58,8 @@ def plot_masks(
     tokens, names = (queries, keys), ("query", "key")
     figure, _ = draw_matrices(grid, tokens, names, title, list(masks), scale)
     labels = {"may attend": _ALLOWED, "hidden": _HIDDEN}
-    keys = [Patch(facecolor=c, edgecolor="0.5", label=label) for label, c in labels.items()]
-    figure.legend(handles=keys, loc="outside lower center", ncols=2, frameon=False)
+    handles = [Patch(facecolor=c, edgecolor="0.5", label=label) for label, c in labels.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
@@ -123,7 +123,7 @@ def draw_matrices(
             f"token, {(len(rows), len(columns))}; received matrices of shape {grid.shape[2:]}."
         )
     if ((grid < 0) | (grid > 1.02)).any():  # bfloat16 rounds
-        raise ValueError("attention weights must be from 0 to 1, as the softmax returns them.")
+        raise ValueError("weights and masks must be from 0 to 1, as a softmax returns them.")
     above, beside = grid.shape[:2]
     cell = max(cell, 1.2 / max(len(rows), len(columns)))
     cell = min(cell, 24 / (beside * len(columns)), 15 / (above * len(rows)))
