@@ -107,7 +107,7 @@ def test_shapes_that_would_broadcast_are_refused():
 
 
 @pytest.mark.parametrize(
-    "shapes", itertools.permutations([(3,), (3, 1), (3, 4)], 2), ids=lambda s: f"{s}"
+    "shapes", [*itertools.permutations([(3,), (3, 1), (3, 4)], 2)], ids=lambda s: f"{s}"
 )
 def test_weights_of_another_rank_may_follow(shapes):
     """TensorFlow then traces `fit` again, with weights of an unknown rank."""

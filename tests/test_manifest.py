@@ -217,8 +217,12 @@ def test_two_folders_of_one_number_are_refused(folder):
 
 
 def test_without_a_saved_model_the_export_command_is_named(tmp_path):
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(SavedModelError, match=f"{path}: .*tf-transformer export"):
+    words = {
+        tmp_path: "Write one with: tf-transformer export",
+        tmp_path / "missing": "is no folder",
+    }
+    for path, message in words.items():
+        with pytest.raises(SavedModelError, match=f"{path}: .*{message}"):
             tt.Translator.load(path)
 
 
