@@ -3,7 +3,7 @@
 import concurrent.futures
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -234,7 +234,7 @@ class TokenBatches:
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
-        def batches():
+        def batches() -> Iterator[tuple]:
             try:
                 for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
                     for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
@@ -243,7 +243,7 @@ class TokenBatches:
                 self.failure = error
                 raise
 
-        def updates():
+        def updates() -> Iterator[tuple]:
             # Make batches lazily: an update may span epochs, and only one epoch's ids are cached.
             stream = batches()
             while len(update := list(itertools.islice(stream, accumulation))) == accumulation:
