@@ -23,7 +23,7 @@
 # So short a race shows what attention is worth. It does not show which of those that attend is
 # best: after some hundred updates Bahdanau's model leads, which learns most from each. The
 # Transformer's claim (Vaswani et al., table 2) is about cost, so it gets a second race below: with
-# two layers and twice the updates it is as good as Bahdanau's model, in less time.
+# two layers and twice the updates it is nearly as good as Bahdanau's model, in less time.
 #
 # | | paper | the decoder knows of the source |
 # |---|---|---|
