@@ -51,7 +51,7 @@ def run(options: Options) -> int:
             print(f"{server.version.name}, version {server.version.number}: {server.address}/")
             print(f"""curl -d '{{"instances": ["YOUR TEXT"]}}' {server.url}:predict""")
             print("Ctrl-C ends it.", flush=True)
-            signal.pause()
+            server.wait()
     except KeyboardInterrupt:  # while the model loads, or for a second time
         warn("interrupted.")
         status = 130

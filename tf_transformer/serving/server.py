@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 import threading
+import time
 import urllib.parse
 
 import uvicorn
@@ -101,6 +102,13 @@ class LocalServer:
         self._thread = threading.Thread(target=serve, name="server", daemon=True)
         self._thread.start()
         return self
+
+    def wait(self) -> None:
+        """Wait until the server ends, which it does by itself only after an error."""
+        # An endless wait would miss a signal that comes just before it, and `join` takes a thread
+        # for ended that a signal interrupts (Python 3.11).
+        while self._thread.is_alive():
+            time.sleep(1)
 
     def __exit__(self, *error: object) -> None:
         """Answer the pending requests, and stop."""
