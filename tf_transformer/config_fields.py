@@ -10,7 +10,7 @@ CHECKED = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Trait(enum.Flag):
-    """What may happen to a setting."""
+    """The ways in which a setting may be chosen, and may differ between runs and workers."""
 
     NONE = 0
     CHOSEN = enum.auto()  # by the recipe, where a run gives no value
@@ -50,6 +50,11 @@ def fields_of(config: type) -> dict[str, FieldInfo]:
 def has_trait(field: FieldInfo, trait: Trait) -> bool:
     """Return whether a setting has a trait."""
     return trait in (field.json_schema_extra or {}).get("traits", Trait.NONE)
+
+
+def needs_of(field: FieldInfo) -> tuple[str, str] | None:
+    """Return the `needs` of a setting."""
+    return (field.json_schema_extra or {}).get("needs")
 
 
 def flag(name: str) -> str:

@@ -1,9 +1,9 @@
 """The process: its streams, cores, threads, memory, garbage collector and logs.
 
 Nothing else in this package changes what belongs to the whole process, but for the signal handlers
-of a training and a server, and the seeds of a run. What a context manager changes, it restores to
-what was there before. TensorFlow is imported only inside functions, so that
-the command line can answer before it is loaded.
+of a training and a server, and the seeds of a run. Each context manager restores what it changes.
+TensorFlow is imported only inside functions, so that the command line can answer before it is
+loaded.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from tf_transformer.config_fields import CHECKED, Trait, fields_of, flag, has_trait
+from tf_transformer.config_fields import CHECKED, Trait, fields_of, flag, has_trait, needs_of
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
 from tf_transformer.models.model_configs import ModelConfig
@@ -201,7 +201,7 @@ def require_effects(config: RunConfig, given: Tables, where: str) -> None:
     for table, fields in SETTINGS.items():
         values = getattr(config, table)
         for name in given.get(table, {}):
-            needs = (fields[name].json_schema_extra or {}).get("needs")
+            needs = needs_of(fields[name])
             if needs is None or getattr(values, name) == fields[name].default:
                 continue
             other, pattern = needs

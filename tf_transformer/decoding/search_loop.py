@@ -50,7 +50,7 @@ def run_search(
         compact: Whether to remove sentences, which is impossible in XLA.
 
     Returns:
-        the results of all sentences; T is the longest length, or the number of steps if not
+        The results of all sentences. T is the longest length, or the number of steps if not
         `compact`.
     """
     shapes = _open_shapes(state)

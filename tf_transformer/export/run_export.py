@@ -148,6 +148,7 @@ def _tuned_translator(
     search = dataclasses.replace(search, alignment=alignment, beam_size=choice.beam_size)
     # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these numbers.
     # With several threads, two exports of one run would have different bytes.
+    # Make it even if it is not used below: it refuses a wrong beam size before the choice begins.
     translator = Translator.from_model(model, *tokenizers, search, threads=1)
     if "length_penalty" in given or choice.beam_size == 1:
         chosen = "given" if "beam_size" in given else "beam_size by default"

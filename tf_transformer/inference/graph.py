@@ -95,10 +95,15 @@ class Search:
     by_sentence: bool = True
     alignment: Alignment | None = None
 
-    def require_fit(self, model: TranslationModel, *tokenizers: GraphTokenizer) -> None:
+    def require_fit(
+        self,
+        model: TranslationModel,
+        source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
+    ) -> None:
         """Raise a `ValueError` unless model, tokenizers and search fit together."""
-        config, (_, target) = getattr(model, "config", None), tokenizers
-        for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        config = getattr(model, "config", None)
+        for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
             for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
                 value = getattr(tokenizer, name)
                 if value != (expected := getattr(config, of_model, value)):
@@ -106,14 +111,14 @@ class Search:
                         f"the {side} tokenizer has {name}={value}, but the model was trained with "
                         f"{name}={expected}; give the tokenizers that it was trained with."
                     )
-        if not self.allow_unknown and not hasattr(target, "unk_id"):
+        if not self.allow_unknown and not hasattr(target_tokenizer, "unk_id"):
             raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
         if self.max_length < 2:  # a token and the end
             raise InputError(f"max_length must be at least 2; received {self.max_length}.")
         is_ours = isinstance(config, ModelConfig)
         if is_ours and (lack := config.lack_of_positions(self.max_length)):
             raise InputError(lack)
-        require_search(self.beam_size, self.length_penalty, target.vocab_size)
+        require_search(self.beam_size, self.length_penalty, target_tokenizer.vocab_size)
 
     def output_limits(self, source_lengths: tf.Tensor) -> tf.Tensor:
         """Return the limits of translations in tokens, see `decoding.result.output_limits`."""

@@ -99,7 +99,7 @@ class LanguageModel(SequenceModel):
 
 
 class Prefix(NamedTuple):
-    """What the target of a language model follows.
+    """The embedded tokens that precede the target of a language model.
 
     Attributes:
         vectors: The embedded prefix, float `(B, P, D)`.

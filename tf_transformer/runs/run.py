@@ -31,7 +31,7 @@ _ORIGIN = "initialized from"  # a key of the run metadata
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a training run is prepared with, none of which changes until its end.
+    """A training run that is prepared; none of its parts changes until its end.
 
     Attributes:
         config: The complete configuration.
@@ -63,8 +63,8 @@ class Run:
             **{name.partition(".")[2]: settings[name] for name in settings if name in fixed},
             **tokenizer_metadata(*self.data.tokenizers),
             "optimizer": type(self.model.optimizer).__name__,
-            "training corpus": str(corpus.train.fingerprint),
-            "validation corpus": str(corpus.validation.fingerprint),
+            "training corpus": corpus.train.fingerprint,
+            "validation corpus": corpus.validation.fingerprint,
         }
 
     def require_same_on_all_workers(self, position: "Position") -> None:

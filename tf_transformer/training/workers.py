@@ -1,4 +1,4 @@
-"""What the workers of a training say to each other: the chief, all-reduce, broadcast."""
+"""The communication between the workers of a training: the chief, all-reduce, broadcast."""
 
 import json
 from collections.abc import Mapping

@@ -81,7 +81,7 @@ def plot_positions(table: Any, title: str = "") -> Figure:
 
 
 class Scale(NamedTuple):
-    """What the numbers in matrices look like.
+    """The appearance of the numbers in matrices.
 
     Attributes:
         colours: The colours of the numbers from 0 to `largest`.
@@ -109,7 +109,7 @@ def draw_matrices(
         tokens: The tokens of the rows, and the tokens of the columns, of every matrix.
         names: The labels of the row axis and of the column axis, such as `("query", "key")`.
         title, column_titles: The titles of the figure and of the C columns of matrices.
-        scale: What the numbers look like.
+        scale: The appearance of the numbers.
         cell: The size of a cell in inches. Cells are larger for few tokens and smaller for many.
 
     Returns:
