@@ -1,6 +1,7 @@
 """Models to search with: a simple one, which exists in NumPy too, and one of each kind."""
 
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +65,38 @@ class Markov:
 def log_softmax(logits):
     logits = np.asarray(logits, "float64")
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+
+class Tables:
+    """Logits from a table of all prefixes, one table for each sentence."""
+
+    def start_decoding(self, tables, num_steps=None):
+        prefix = tf.zeros([tf.shape(tables)[0]], tf.int32)
+        return {"source": {"tables": tables}, "target": {"prefix": prefix}}
+
+    def decode_step(self, token_ids, index, cache):
+        tables, prefix = cache["source"]["tables"], cache["target"]["prefix"]
+        prefix = tf.where(index == 0, 0, prefix * tables.shape[2] + token_ids + 1)
+        logits = tf.gather(tables, prefix, batch_dims=1)
+        return logits, {"source": cache["source"], "target": {"prefix": prefix}}
+
+
+def every_hypothesis(table, limit, length_penalty, eos_id):
+    """All possible hypotheses as `{(ids, truncated): (log_prob, score)}`."""
+    every = {}
+    tokens = [i for i in range(table.shape[1]) if i != eos_id]
+    for length in range(limit + 1):
+        for ids in itertools.product(tokens, repeat=length):
+            prefix, log_prob = 0, 0.0
+            for i in ids:
+                log_prob += log_softmax(table[prefix])[i]
+                prefix = prefix * table.shape[1] + i + 1
+            end = log_prob + log_softmax(table[prefix])[eos_id]
+            if end > NEG_INF:
+                every[ids, False] = end, end / ((5 + length + 1) / 6) ** length_penalty
+            elif log_prob > NEG_INF and length == limit:
+                every[ids, True] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
+    return every
 
 
 def make_model(name):
@@ -130,10 +163,12 @@ class Case(NamedTuple):
     sources: np.ndarray
     special: dict
 
-    def search(self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, num_steps=None):
+    def search(
+        self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, num_steps=None, **more
+    ):
         """Beam search, or greedy search where there is no size of a beam."""
         cache = self.model.start_decoding(sources, num_steps=num_steps)
-        options = {"length_penalty": length_penalty, "num_steps": num_steps, **self.special}
+        options = {"length_penalty": length_penalty, "num_steps": num_steps} | self.special | more
         if beam_size is None:
             return greedy_search(self.model.decode_step, cache, limits, **options)
         options |= {"beam_size": beam_size, "n_best": n_best}

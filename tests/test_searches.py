@@ -1,6 +1,5 @@
 """Greedy and beam search: against a loop in NumPy and brute force; what both share."""
 
-import itertools
 
 import numpy as np
 import pytest
@@ -15,10 +14,11 @@ from step_models import (
     VOCAB_SIZE,
     Case,
     Markov,
+    Tables,
     arrays,
     assert_found,
+    every_hypothesis,
     hypotheses_of,
-    log_softmax,
     search_loop,
 )
 
@@ -57,38 +57,6 @@ def test_a_search_is_the_loop_without_an_early_stop(length_penalty, beam_size):
 
 
 # Against brute force
-
-
-class Tables:
-    """Logits from a table of all prefixes, one table for each sentence."""
-
-    def start_decoding(self, tables, num_steps=None):
-        prefix = tf.zeros([tf.shape(tables)[0]], tf.int32)
-        return {"source": {"tables": tables}, "target": {"prefix": prefix}}
-
-    def decode_step(self, token_ids, index, cache):
-        tables, prefix = cache["source"]["tables"], cache["target"]["prefix"]
-        prefix = tf.where(index == 0, 0, prefix * tables.shape[2] + token_ids + 1)
-        logits = tf.gather(tables, prefix, batch_dims=1)
-        return logits, {"source": cache["source"], "target": {"prefix": prefix}}
-
-
-def every_hypothesis(table, limit, length_penalty, eos_id):
-    """All possible hypotheses as `{(ids, truncated): (log_prob, score)}`."""
-    every = {}
-    tokens = [i for i in range(table.shape[1]) if i != eos_id]
-    for length in range(limit + 1):
-        for ids in itertools.product(tokens, repeat=length):
-            prefix, log_prob = 0, 0.0
-            for i in ids:
-                log_prob += log_softmax(table[prefix])[i]
-                prefix = prefix * table.shape[1] + i + 1
-            end = log_prob + log_softmax(table[prefix])[eos_id]
-            if end > NEG_INF:
-                every[ids, False] = end, end / ((5 + length + 1) / 6) ** length_penalty
-            elif log_prob > NEG_INF and length == limit:
-                every[ids, True] = log_prob, log_prob / ((5 + length) / 6) ** length_penalty
-    return every
 
 
 @given(

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.decoding.constraints import Constraint
 from tf_transformer.decoding.result import (
     Hypotheses,
     append_ids,
@@ -56,6 +57,7 @@ def beam_search(
     length_penalty: float | tf.Tensor = 0.6,
     n_best: int | tf.Tensor = 1,
     num_steps: int | tf.Tensor | None = None,
+    constraints: Sequence[Constraint] = (),
 ) -> Hypotheses:
     """Decode by following K hypotheses of each sentence, with any model that can decode.
 
@@ -71,7 +73,7 @@ def beam_search(
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
         cache: The cache that `start_decoding` returned, with a row for each sentence; see
             `TranslationModel`.
-        limits, pad_id, bos_id, eos_id, num_steps: See `greedy_search`.
+        limits, pad_id, bos_id, eos_id, num_steps, constraints: See `greedy_search`.
         beam_size: K.
         length_penalty: See `beam_score`.
         n_best: Number of hypotheses to return, at most K.
@@ -91,7 +93,7 @@ def beam_search(
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty, n_best, beam_size)
-    decode_step, *parts = split_cache(decode_step, cache)
+    decode_step, *parts = split_cache(decode_step, cache, limits, constraints)
     source, target = tf.nest.map_structure(lambda t: tf.repeat(t, beam_size, axis=0), parts)
 
     top_k = tf.math.top_k if num_steps is None else iterative_top_k
@@ -121,10 +123,13 @@ def beam_search(
 
         def step(state: _BeamState) -> _BeamState:
             live, finished = state.live, state.finished
-            logits, cache = decode_step(
+            logits, allowed, cache = decode_step(
                 tf.reshape(live.token_ids, [-1]), state.index, source, state.cache
             )
-            log_probs, parents, token_ids = _continuations(logits, live.log_probs, beam_size, top_k)
+            normalizers = largest_log_prob(logits) - tf.reduce_max(logits, axis=-1)
+            log_probs, parents, token_ids = _continuations(
+                allowed, normalizers, live.log_probs, beam_size, top_k
+            )
             is_end = token_ids == eos_id
             # Only the first K may end; otherwise a beam of 1 would not be greedy search.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
@@ -176,7 +181,11 @@ def beam_search(
 
 
 def _continuations(
-    logits: tf.Tensor, live_log_probs: tf.Tensor, beam_size: int | tf.Tensor, top_k: Callable
+    logits: tf.Tensor,
+    normalizers: tf.Tensor,
+    live_log_probs: tf.Tensor,
+    beam_size: int | tf.Tensor,
+    top_k: Callable,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Find the 2 K most probable continuations of each sentence, best first.
 
@@ -184,7 +193,6 @@ def _continuations(
         log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`, or
         fewer columns if the vocabulary is tiny.
     """
-    normalizers = largest_log_prob(logits) - tf.reduce_max(logits, axis=-1)
     offsets = tf.reshape(live_log_probs, [-1, 1]) + normalizers[:, None]
     count = tf.minimum(2 * beam_size, beam_size * logits.shape[-1])
     log_probs, indices = blockwise_top_k(logits, count, offsets, beam_size, top_k)

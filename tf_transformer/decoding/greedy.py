@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.decoding.constraints import Constraint
 from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
 from tf_transformer.decoding.search_loop import run_search
 from tf_transformer.decoding.top_k import blockwise_argmax, largest_log_prob
@@ -31,6 +32,7 @@ def greedy_search(
     length_penalty: float | tf.Tensor = 0.6,
     num_steps: int | tf.Tensor | None = None,
     with_log_probs: bool = True,
+    constraints: Sequence[Constraint] = (),
 ) -> Hypotheses:
     """Decode by taking the most probable token at each step, with any model that can decode.
 
@@ -46,6 +48,7 @@ def greedy_search(
             ids grow in each step.
         with_log_probs: Whether to compute log-probabilities, which takes another pass over all
             logits; otherwise log-probabilities and scores are 0.
+        constraints: They forbid tokens, whose log-probabilities stay those of the model.
 
     Returns:
         `Hypotheses` with n = 1.
@@ -63,7 +66,7 @@ def greedy_search(
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, num_steps, length_penalty)
-    decode_step, source, target = split_cache(decode_step, cache)
+    decode_step, source, target = split_cache(decode_step, cache, limits, constraints)
 
     num_sentences = tf.shape(limits)[0]
     start = _GreedyState(
@@ -77,14 +80,15 @@ def greedy_search(
 
     def make_step(source: Any, limits: tf.Tensor) -> Callable:
         def step(state: _GreedyState) -> _GreedyState:
-            logits, cache = decode_step(state.token_ids, state.index, source, state.cache)
-            token_ids = blockwise_argmax(logits)
+            arguments = state.token_ids, state.index, source, state.cache
+            logits, allowed, cache = decode_step(*arguments)
+            token_ids = blockwise_argmax(allowed)
             ended, at_limit = token_ids == eos_id, state.index >= limits
             log_probs = state.log_probs
             if with_log_probs:
                 # At its limit a sentence may still end; any other token truncates it.
                 counts = ~state.done & (ended | ~at_limit)
-                log_probs += tf.where(counts, largest_log_prob(logits), 0.0)
+                log_probs += tf.where(counts, largest_log_prob(logits, allowed), 0.0)
             return _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,

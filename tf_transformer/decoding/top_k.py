@@ -88,12 +88,16 @@ def blockwise_argmax(values: tf.Tensor) -> tf.Tensor:
     return best_blocks * BLOCK_SIZE + tf.argmax(candidates, axis=-1, output_type=tf.int32)
 
 
-def largest_log_prob(logits: tf.Tensor) -> tf.Tensor:
+def largest_log_prob(logits: tf.Tensor, allowed: tf.Tensor | None = None) -> tf.Tensor:
     """Return the log-probability of the most probable token of each row, float32 `(N,)`.
 
-    oneDNN's softmax, which TensorFlow calls where it can, takes less time than exponentials alone.
+    `allowed` are the logits with minus infinity at tokens that are forbidden.
     """
-    return tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
+    # oneDNN's softmax, which TensorFlow calls where it can, takes less time than exponentials.
+    largest = tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=-1))
+    if allowed is None or allowed is logits:
+        return largest
+    return largest + tf.reduce_max(allowed, axis=-1) - tf.reduce_max(logits, axis=-1)
 
 
 def _blocks(values: tf.Tensor) -> tf.Tensor | None:

@@ -1,9 +1,11 @@
 """The protocol of models that a search can decode: a decoding step and its cache."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
+
+from tf_transformer.decoding.constraints import Constraint
 
 Cache = dict[str, Any]
 DecodeStep = Callable[[tf.Tensor, tf.Tensor, Cache], tuple[tf.Tensor, Cache]]
@@ -59,18 +61,40 @@ class TranslationModel(Protocol):
         """
 
 
-def split_cache(decode_step: DecodeStep, cache: Cache) -> tuple[Callable, Any, Any]:
-    """Return a step `(token_ids, index, source, target) -> (logits float32 (N, V), target)`.
+def split_cache(
+    decode_step: DecodeStep,
+    cache: Cache,
+    limits: tf.Tensor,
+    constraints: Sequence[Constraint] = (),
+) -> tuple[Callable, Any, Any]:
+    """Return a step `(token_ids, index, source, target) -> (logits, allowed, target)`.
 
-    The function also returns the parts `"source"` and `"target"` for the first step.
+    `logits`, float32 `(N, V)`, are those of the model, and `allowed` the same, or minus infinity
+    where a constraint forbids a token. The function also returns the parts `"source"` and
+    `"target"` for the first step, with what the constraints need.
     """
     if unknown := sorted(cache.keys() - set(_PARTS)):  # a search would not re-order it
         raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
     constants, *parts = (cache.get(name, {}) for name in _PARTS)
+    source, target = tf.nest.map_structure(tf.convert_to_tensor, parts)
 
     def step(token_ids: tf.Tensor, index: tf.Tensor, source: Any, target: Any) -> Any:
         parts = {"constants": constants, "source": source, "target": target}
         logits, cache = decode_step(token_ids, index, parts)
-        return tf.cast(logits, tf.float32), cache["target"]
+        logits = tf.cast(logits, tf.float32)
+        return logits, logits, cache["target"]
 
-    return step, *tf.nest.map_structure(tf.convert_to_tensor, parts)
+    def constrained_step(token_ids: tf.Tensor, index: tf.Tensor, source: Any, target: Any) -> Any:
+        logits, allowed, of_model = step(token_ids, index, source["model"], target["model"])
+        states = []
+        for constraint, state in zip(constraints, target["states"], strict=True):
+            may_follow, state = constraint.step(token_ids, index, source["limits"], state)
+            allowed = tf.where(may_follow, allowed, float("-inf"))
+            states.append(state)
+        return logits, allowed, {"model": of_model, "states": tuple(states)}
+
+    if not constraints:
+        return step, source, target
+    states = tuple(constraint.start() for constraint in constraints)
+    source, target = {"model": source, "limits": limits}, {"model": target, "states": states}
+    return constrained_step, source, target
