@@ -160,8 +160,9 @@ def touching(text, *replaced):
             texts = tf.strings.regex_replace(texts, old, new)
         return texts, tf.zeros_like(texts, tf.bool)
 
-    tokenize = tf.function(lambda texts: tf.strings.unicode_decode(texts, "UTF-8"))
-    found = translate_sentences(split_sentences([text]), tokenize, translate, limit=20)
+    sentences = split_sentences([text])
+    tokens = tf.strings.unicode_decode(sentences.sentences.flat_values, "UTF-8")
+    found = translate_sentences(sentences, tokens, translate, limit=20)
     return found["translation"].numpy()[0].decode()
 
 

@@ -68,6 +68,19 @@ class DataConfig:
         "punctuation; a word is mistyped with half of this probability",
         _CHOSEN | _WEIGHTS,
     )
+    marks: Annotated[int, Field(ge=0, le=64)] | None = optional(
+        "placeholders, tags and the like of a sentence that are copied for certain; 0 for none",
+        _CHOSEN | _WEIGHTS,
+    )
+    mark_pattern: str | None = optional(
+        "regular expression (RE2) of what is copied; default: addresses, placeholders, tags, "
+        "entities and code of Markdown",
+        _WEIGHTS | Trait.TRANSLATOR,
+    )
+    mark_practice: Rate | None = optional(
+        "probability in each epoch that words of a pair become marks, or get tags",
+        _CHOSEN | _WEIGHTS,
+    )
     fold_capitals: bool | None = optional(
         "translate sentences in capitals as if in small letters", _CHOSEN | _FREE | Trait.TRANSLATOR
     )
@@ -138,8 +151,10 @@ class DataConfig:
                 f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
                 f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
             )
+        if self.mark_practice and not self.marks and self.marks is not None:
+            raise ValueError("mark_practice needs marks. Omit it, or give marks.")
         self._check_lists()
-        names = ("source_noise", "source_tag", "tag", "validation_tag")
+        names = ("source_noise", "source_tag", "tag", "validation_tag", "marks")
         changes = [name for name in names if getattr(self, name)]
         if changes and not self.has_sources:
             raise ValueError(f"{changes[0]} changes sources, but this corpus has none. Omit it.")

@@ -1,16 +1,21 @@
 """Token-budget batches with little padding, in an order that depends only on seed and epoch."""
 
 import concurrent.futures
+import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.mark_practice import practise_marks
+from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
+from tf_transformer.data.noise import add_noise
 from tf_transformer.data.text import FilePath, SentencePairs
 from tf_transformer.data.tokenized_text import TokenizedText
+from tf_transformer.data.word_links import WordLinks
 from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer
 
@@ -109,6 +114,8 @@ class TokenBatches:
         cache_dir: FilePath | None = None,
         source_noise: float = 0.0,
         source_tag: str = "",
+        marks: Marks | None = None,
+        mark_practice: float = 0.0,
     ) -> "TokenBatches":
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
@@ -122,14 +129,16 @@ class TokenBatches:
             cache_dir: See `TokenizedText.build`.
             source_noise: Probability for `add_noise`, drawn anew in each epoch; needs a seed.
             source_tag: Token in front of each source, as `Search.source_tag` for translations.
+            marks: What to put in place of placeholders, tags and the like; None to keep them.
+            mark_practice: Probability for `practise_marks`, drawn anew in each epoch.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
             ValueError: If the tokenizers have different padding or end ids, or no seed is given for
                 noise or a mixture with weights.
         """
-        if source_noise and seed is None:
-            raise ValueError("source_noise needs a seed; give one.")
+        if (source_noise or mark_practice) and seed is None:
+            raise ValueError("source_noise and mark_practice need a seed; give one.")
         pad_id, eos_id = target_tokenizer.pad_id, target_tokenizer.eos_id
         source_eos_id = source_tokenizer.eos_id  # padding if sources have no end
         if source_tokenizer.pad_id != pad_id or source_eos_id not in (eos_id, pad_id):
@@ -138,16 +147,26 @@ class TokenBatches:
                 f"source tokenizer {source_tokenizer.pad_id} and {source_tokenizer.eos_id}; give "
                 "two tokenizers with the same special ids"
             )
+        parallel_text = MarkedText(parallel_text, marks) if marks else parallel_text
         parallel_text = TaggedText(parallel_text, source_tag) if source_tag else parallel_text
         text = TokenizedText.build(
             parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
         )
 
-        def noisy(epoch: int) -> TokenizedText:
-            # The order is seeded with (seed, epoch), so the noise needs a different seed.
-            return text.with_noise(
-                parallel_text, source_tokenizer, max_length, source_noise, (seed, epoch, 1)
-            )
+        links = functools.cache(lambda: WordLinks.learn(parallel_text))
+
+        def change(pairs: Sequence, random: np.random.Generator) -> list[tuple[str, str]]:
+            if mark_practice:
+                pairs = practise_marks(pairs, mark_practice, random, links(), marks.symbols)
+            if not source_noise:
+                return pairs
+            sources, targets = zip(*pairs, strict=True)
+            return list(zip(add_noise(sources, source_noise, random), targets, strict=True))
+
+        def changed(epoch: int) -> TokenizedText:
+            tokenizers = source_tokenizer, target_tokenizer
+            # The order is seeded with (seed, epoch), so the changes need a different seed.
+            return text.changed(parallel_text, *tokenizers, max_length, change, (seed, epoch, 1))
 
         return cls(
             text,
@@ -157,7 +176,7 @@ class TokenBatches:
             eos_id=eos_id,
             source_eos_id=source_eos_id,
             seed=seed,
-            text_of_epoch=noisy if source_noise else None,
+            text_of_epoch=changed if source_noise or mark_practice else None,
             rows_of_epoch=parallel_text.rows_of_epoch(text.dropped, seed),
         )
 

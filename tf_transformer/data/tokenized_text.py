@@ -3,19 +3,20 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tf_transformer.data.noise import add_noise
 from tf_transformer.data.text import DataError, FilePath, SentencePairs
 from tf_transformer.files import atomic_folder
 from tf_transformer.tokenizers import GraphTokenizer
 
 _CHUNK_PAIRS = 10_000
 
+# Returns pairs with random changes, for some pairs and a generator of random numbers.
+PairChange = Callable[[Sequence[tuple[str, str]], np.random.Generator], list[tuple[str, str]]]
 _Pairs = Iterable[tuple[Sequence[int], Sequence[int]]]
 
 
@@ -106,27 +107,34 @@ class TokenizedText:
         offsets = np.asarray(np.memmap(path / "offsets", np.int64, "r"))
         return cls(ids, offsets, np.load(path / "dropped.npy"))
 
-    def with_noise(
+    def changed(
         self,
         parallel_text: SentencePairs,
         source_tokenizer: GraphTokenizer,
+        target_tokenizer: GraphTokenizer,
         max_length: int,
-        probability: float,
+        change: PairChange,
         seed: Sequence[int],
     ) -> "TokenizedText":
-        """Return the same pairs with noise in each source, unless the noise makes it too long.
+        """Return the same pairs, changed by a function unless that makes a side too long.
 
-        The first three arguments are those of `build`; for `probability` see `add_noise`.
+        The first four arguments are those of `build`.
         """
         random, dropped = np.random.default_rng(seed), set(self.dropped)
-        sources = (s for number, (s, _) in enumerate(parallel_text) if number not in dropped)
+        kept = (pair for number, pair in enumerate(parallel_text) if number not in dropped)
 
         def pairs() -> _Pairs:
             sides = itertools.pairwise(self.offsets)
-            for chunk in _chunks(sources):
-                for noisy in _encode(source_tokenizer, add_noise(chunk, probability, random)):
-                    source, target = (self.ids[slice(*next(sides))] for _ in range(2))
-                    yield noisy if len(noisy) < max_length else source, target
+            for chunk in _chunks(kept):
+                after, ids = change(chunk, random), {}
+                for side, tokenizer in enumerate((source_tokenizer, target_tokenizer)):
+                    rows = [n for n, pair in enumerate(chunk) if pair[side] != after[n][side]]
+                    encoded = _encode(tokenizer, [after[n][side] for n in rows])
+                    ids |= {(n, side): row for n, row in zip(rows, encoded, strict=True)}
+                for n in range(len(chunk)):
+                    old = [self.ids[slice(*next(sides))] for _ in range(2)]
+                    new = [ids.get((n, side), old[side]) for side in range(2)]
+                    yield new if max(map(len, new)) < max_length else old
 
         arrays = _arrays(pairs(), self.ids.dtype)
         return TokenizedText(*map(np.concatenate, zip(*arrays, strict=True)), self.dropped)

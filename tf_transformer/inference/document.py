@@ -27,24 +27,25 @@ _TOUCH = (
 
 def translate_sentences(
     found: Sentences,
-    tokenize: Callable[[tf.Tensor], tf.RaggedTensor],
+    tokens: tf.RaggedTensor,
     translate: Callable[[tf.RaggedTensor], Rows],
     limit: int,
     tag_length: int = 0,
+    finish: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
 ) -> dict[str, tf.Tensor]:
     """Translate texts that were split into sentences, and keep their white space.
 
-    `tokenize` turns sentences, string `(R,)`, into token ids `(R, None)`; `translate` is called
-    with at most 64 rows of these. A sentence of more than `limit` tokens is translated in chunks,
-    each with the first `tag_length` tokens of the sentence.
+    `tokens` are the ids of the sentences, int32 `(R, None)`; `translate` is called with at most 64
+    rows of these, and `finish` with the translations of all sentences, string `(R,)`. A sentence of
+    more than `limit` tokens is translated in chunks, each with the first `tag_length` tokens of the
+    sentence.
     """
     before, sentences, after = found
-    tokens = tokenize(sentences.flat_values)
     chunks, sentence_of_chunk = split_long(tokens, limit, tag_length)
     texts, truncated = in_groups(chunks, translate)
     # Empty translations would leave two spaces.
     mask = texts != ""
-    translations = _joined(texts[mask], sentence_of_chunk[mask], tokens.nrows())
+    translations = finish(_joined(texts[mask], sentence_of_chunk[mask], tokens.nrows()))
 
     text_of_sentence, num_texts = sentences.value_rowids(), sentences.nrows()
     truncated = tf.math.unsorted_segment_max(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -10,7 +10,9 @@ import tensorflow as tf
 # Registers the ops of SentencePiece, without which SavedModels that use them do not load.
 import tensorflow_text  # noqa: F401
 
+from tf_transformer.data.marks import Marked, Marks
 from tf_transformer.decoding.beam import beam_search
+from tf_transformer.decoding.constraints import Constraint, MarksOnce
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.result import Hypotheses, output_limits
 from tf_transformer.decoding.translation_model import Cache, TranslationModel
@@ -28,6 +30,7 @@ from tf_transformer.inference.sentences import (
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
+from tf_transformer.tokenizers.marks import MarkIds
 
 _TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
@@ -46,6 +49,12 @@ _BEAM = (
 _HYPOTHESES = (
     tf.TensorSpec([None, None, None], tf.int32),
     *(tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.float32, tf.float32, tf.bool)),
+)
+# Whether text may be lost, and the fields of `Marked`.
+_OF_SOURCE = (
+    tf.TensorSpec([None], tf.bool),
+    tf.TensorSpec([None], tf.string),
+    tf.TensorSpec([None, None], tf.string),
 )
 _NOT_INLINED = {"_noinline": True}
 Tensors = dict[str, tf.Tensor]
@@ -76,6 +85,7 @@ class Search:
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
+        mark_pattern: What is a piece of a text that is copied, see `Marks`.
 
     Example:
         >>> search = tt.Search(beam_size=4, max_length=16)
@@ -94,6 +104,7 @@ class Search:
     allow_unknown: bool = True
     by_sentence: bool = True
     alignment: Alignment | None = None
+    mark_pattern: str | None = None
 
     def require_fit(
         self,
@@ -135,6 +146,7 @@ class ModelSearch:
     model: TranslationModel
     tokenizer: GraphTokenizer
     settings: Search
+    source_marks: MarkIds
     is_fixed: bool = False
 
     @_function(*SEARCH_SPECS)
@@ -171,16 +183,39 @@ class ModelSearch:
         if self.is_fixed:  # XLA must derive the largest number of steps from a shape
             num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
         ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
-        cache = self.model.start_decoding(source_ids, num_steps=num_steps)
-        return search(self._decode_step, cache, limits, num_steps=num_steps, **ids)
 
-    def _decode_step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
-    ) -> tuple[tf.Tensor, Cache]:
-        """Return the model's logits, lower for unknown subwords if they are not allowed."""
-        logits, cache = self.model.decode_step(token_ids, index, cache)
+        def found(
+            limits: tf.Tensor, never: Sequence[int], constraints: Sequence[Constraint] = ()
+        ) -> Hypotheses:
+            cache = self.model.start_decoding(source_ids, num_steps=num_steps)
+            options = {"num_steps": num_steps, "constraints": constraints, **ids}
+            return search(functools.partial(self._decode_step, never), cache, limits, **options)
+
+        never = []
         if not self.settings.allow_unknown:
             never = [self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
+        if not self.source_marks.plain:
+            return found(limits, never)
+        target_marks = self.tokenizer.mark_ids
+        is_mark = tf.reduce_any(source_ids[:, :, None] == self.source_marks.all, axis=2)
+
+        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
+        def found_with_marks() -> Hypotheses:
+            sizes = self.tokenizer.vocab_size, self.tokenizer.eos_id
+            marks_once = MarksOnce(source_ids, self.source_marks, target_marks, *sizes)
+            num_marks = tf.reduce_sum(tf.cast(is_mark, tf.int32), axis=1)
+            room = limits if num_steps is not None else tf.maximum(limits, num_marks)
+            return found(room, never, [marks_once])
+
+        without_marks = functools.partial(found, limits, never + target_marks.all)
+        return tf.cond(tf.reduce_any(is_mark), found_with_marks, without_marks)
+
+    def _decode_step(
+        self, never: Sequence[int], token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
+    ) -> tuple[tf.Tensor, Cache]:
+        """Return the model's logits, lower for the ids in `never`."""
+        logits, cache = self.model.decode_step(token_ids, index, cache)
+        if never:
             one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
             logits -= tf.reduce_sum(one_hots, axis=0)
         return logits, cache
@@ -237,9 +272,11 @@ class ExportTranslator(tf.Module):
         folding = search.fold_capitals, search.source_tag, search.dotless_i
         self.source = source = TextReader(source_tokenizer, search.max_length, *folding)
         self.target = target = TextReader(target_tokenizer, search.max_length)
-        self.searches = ModelSearch(model, target_tokenizer, search)
-        self._fixed_searches = ModelSearch(model, target_tokenizer, search, is_fixed=True)
-        forced = TeacherForcing(model, source, target, search.alignment)
+        self.marks = marks = Marks.of(source_tokenizer, target_tokenizer, search.mark_pattern)
+        settings = search, source_tokenizer.mark_ids if marks else MarkIds()
+        self.searches = ModelSearch(model, target_tokenizer, *settings)
+        self._fixed_searches = ModelSearch(model, target_tokenizer, *settings, is_fixed=True)
+        forced = TeacherForcing(model, source, target, search.alignment, marks)
         self.score = _function(*_PAIRS)(forced.score) if can_score(model) else None
         is_aligning = can_align(model, source, target)
         self.align = _function(*_PAIRS)(forced.align) if is_aligning else None
@@ -257,18 +294,17 @@ class ExportTranslator(tf.Module):
     def translate(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `serving_default`: only one, so that servers return a flat list."""
 
-        def first_tokens(text: tf.Tensor) -> tf.RaggedTensor:
-            return self.source.first_tokens(text)[0]
-
         # If it were inlined, each of its operations would cost time where it is not called, too: a
         # tenth of the time of one sentence.
         @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
         def in_sentences() -> tf.Tensor:
             sentences = split_lines(text, self.search.by_sentence)
-            return self._translate_sentences(sentences, first_tokens)["translation"]
+            return self._translate_sentences(sentences, is_cut=True)["translation"]
 
         def whole() -> tf.Tensor:
-            return self._translate_rows(first_tokens(valid_utf8(text)))[0]
+            marked = self._marked(valid_utf8(text))
+            found = self._translate_rows(self.source.first_tokens(marked.text)[0])[0]
+            return self._unmarked(found[:, None], marked)[:, 0]
 
         # Translate whole texts where possible, because splitting and joining makes a short greedy
         # search 8 % slower. One search of many texts would need memory for all of them at once.
@@ -289,38 +325,72 @@ class ExportTranslator(tf.Module):
     def translate_document(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `translate_document`: texts of any length, part by part."""
         sentences = split_sentences(text, self.search.by_sentence)
-        return self._translate_sentences(sentences, self.source.all_tokens)
+        return self._translate_sentences(sentences)
 
     @_function(_TEXT, _LENGTH_PENALTY)
     def greedy(self, text: tf.Tensor, length_penalty: tf.Tensor) -> Tensors:
         """Return what `detokenize` does of the hypotheses of greedy search."""
-        source_ids, limits, truncated = self.tokenize(text)
-        return self.detokenize(*self.searches.greedy(source_ids, limits, length_penalty), truncated)
+        source_ids, limits, *of_source = self.tokenize(text)
+        found = self.searches.greedy(source_ids, limits, length_penalty)
+        return self.detokenize(*found, *of_source)
 
     @_function(_TEXT, *_BEAM)
     def beam(
         self, text: tf.Tensor, beam_size: tf.Tensor, length_penalty: tf.Tensor, n_best: tf.Tensor
     ) -> Tensors:
         """Return what `detokenize` does of the hypotheses of beam search."""
-        source_ids, limits, truncated = self.tokenize(text)
+        source_ids, limits, *of_source = self.tokenize(text)
         found = self.searches.beam(source_ids, limits, beam_size, length_penalty, n_best)
-        return self.detokenize(*found, truncated)
+        return self.detokenize(*found, *of_source)
 
     @_function(_TEXT)
-    def tokenize(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return source ids `(B, S)`, limits `(B,)`, and whether text may be lost `(B,)`."""
+    def tokenize(self, text: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return source ids `(B, S)`, limits `(B,)`, and what `detokenize` needs of the source.
+
+        The latter are whether text may be lost, bool `(B,)`, and the fields of `Marked`.
+        """
         text = valid_utf8(text)
-        tokens, truncated = self.source.first_tokens(text)
+        marked = self._marked(text)
+        tokens, truncated = self.source.first_tokens(marked.text)
         # A model trained on sentences often translates only the first of several lines.
         several_lines = tf.strings.regex_full_match(text, rf"(?s).*\S.*{BREAK}.*\S.*")
-        return *self._search_inputs(tokens), truncated | several_lines
+        return *self._search_inputs(tokens), truncated | several_lines, *marked
 
-    @_function(*_HYPOTHESES, tf.TensorSpec([None], tf.bool))
+    @_function(*_HYPOTHESES, *_OF_SOURCE)
     def detokenize(self, *fields: tf.Tensor) -> Tensors:
-        """Return `_texts_of` the fields of `Hypotheses`, and the last one: `source_truncated`."""
-        return {**self._texts_of(Hypotheses(*fields[:-1])), "source_truncated": fields[-1]}
+        """Return `_texts_of` the fields of `Hypotheses` and the rest that `tokenize` returns."""
+        *hypotheses, source_truncated, text, pieces = fields
+        found = self._texts_of(Hypotheses(*hypotheses), Marked(text, pieces))
+        return {**found, "source_truncated": source_truncated}
 
-    def _texts_of(self, hypotheses: Hypotheses) -> Tensors:
+    def _marked(self, text: tf.Tensor) -> Marked:
+        """Put marks in place of the pieces of texts, string `(B,)`, if the model has marks."""
+        if self.marks is None:
+            return Marked(text, tf.zeros([tf.size(text), 0], tf.string))
+        mark, num_marks = self.marks.mark, len(self.marks.symbols.all)
+
+        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
+        def with_marks() -> Marked:
+            return mark(text)
+
+        def without() -> Marked:
+            return Marked(text, tf.fill([tf.size(text), num_marks], ""))
+
+        return tf.cond(tf.reduce_any(self.marks.has_pieces(text)), with_marks, without)
+
+    def _unmarked(self, texts: tf.Tensor, marked: Marked) -> tf.Tensor:
+        """Put the pieces of sources, of which each has n translations `(B, n)`, in their place."""
+        if self.marks is None:
+            return texts
+        unmark = self.marks.unmark
+
+        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
+        def with_pieces() -> tf.Tensor:
+            return unmark(texts, marked)
+
+        return tf.cond(tf.reduce_any(marked.pieces != ""), with_pieces, lambda: texts)
+
+    def _texts_of(self, hypotheses: Hypotheses, marked: Marked) -> Tensors:
         """Return the texts of hypotheses with scores and lengths, and what was truncated.
 
         If several hypotheses have the same text in different subwords, only the best is kept.
@@ -331,6 +401,8 @@ class ExportTranslator(tf.Module):
         rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(lengths, [-1]))
         decoded = tf.reshape(self.target.tokenizer.detokenize(rows), [batch_size, n_best])
         texts = tf.strings.regex_replace(decoded, "\ufffd", "")  # bytes that form no character
+        bytes_dropped = texts != decoded
+        texts = self._unmarked(texts, marked)
         ranks = tf.range(n_best)
         is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
         repeats = tf.reduce_any(is_same, axis=2)
@@ -338,7 +410,7 @@ class ExportTranslator(tf.Module):
             "translations": tf.where(repeats, "", texts),
             "lengths": tf.where(repeats, 0, lengths),
             "truncated": hypotheses.truncated & (lengths > 0) & ~repeats,
-            "bytes_dropped": (texts != decoded) & ~repeats,
+            "bytes_dropped": bytes_dropped & ~repeats,
         }
         for name in ("scores", "log_probs"):
             values = tf.where(repeats, MISSING_SCORE, getattr(hypotheses, name))
@@ -346,19 +418,30 @@ class ExportTranslator(tf.Module):
         order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
         return {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
 
-    def _translate_sentences(self, sentences: Sentences, tokenize: Callable) -> Tensors:
+    def _translate_sentences(self, sentences: Sentences, is_cut: bool = False) -> Tensors:
+        """Return what `translate_sentences` does; with `is_cut`, long ones lose the rest."""
+        marked = self._marked(sentences.sentences.flat_values)
+
+        def tokenize(text: tf.Tensor) -> tf.RaggedTensor:
+            return self.source.first_tokens(text)[0] if is_cut else self.source.all_tokens(text)
+
+        def unmark(texts: tf.Tensor) -> tf.Tensor:
+            return self._unmarked(texts[:, None], marked)[:, 0]
+
         limits = self.source.max_tokens, self.source.tag_length
-        return translate_sentences(sentences, tokenize, self._translate_rows, *limits)
+        tokens = tokenize(marked.text)
+        return translate_sentences(sentences, tokens, self._translate_rows, *limits, unmark)
 
     def _translate_rows(self, tokens: tf.RaggedTensor) -> Rows:
-        """Return the best translations of rows of tokens, and whether each was truncated."""
+        """Return translations of rows of tokens, with marks, and whether each was truncated."""
         inputs, search = self._search_inputs(tokens), self.search
         if search.beam_size == 1:
             found = self.searches.greedy_ids(*inputs)
         else:
             found = self.searches.beam(*inputs, search.beam_size, search.length_penalty, 1)
-        found = self._texts_of(found)
-        return found["translations"][:, 0], found["truncated"][:, 0]
+        ids, lengths = found.ids[:, 0], found.lengths[:, 0]
+        texts = self.target.tokenizer.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
+        return tf.strings.regex_replace(texts, "\ufffd", ""), found.truncated[:, 0]
 
     def _search_inputs(self, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""

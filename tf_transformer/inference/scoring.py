@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.data.marks import Marks
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
 
@@ -56,13 +57,15 @@ class TeacherForcing:
 
     Every function takes `source` and `target`, string `(B,)`, and drops the tokens of a text beyond
     the limit of its reader. White space of any kind, including line breaks, separates words.
-    `alignment` is the attention that `align` returns; None means `default_alignment`.
+    `alignment` is the attention that `align` returns; None means `default_alignment`. With `marks`,
+    pieces that both sides have equally often are one subword each.
     """
 
     model: TranslationModel
     source: TextReader
     target: TextReader
     alignment: Alignment | None = None
+    marks: Marks | None = None
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute the probability of each target.
@@ -133,8 +136,11 @@ class TeacherForcing:
         )
         with tf.control_dependencies([] if same is None else [same]):
             source = tf.identity(source)
-        source, source_truncated = self.source.first_tokens(valid_utf8(source))
-        target, target_truncated = self.target.first_tokens(valid_utf8(target))
+        source, target = valid_utf8(source), valid_utf8(target)
+        if self.marks is not None:
+            source, target = (side.text for side in self.marks.mark_pairs(source, target))
+        source, source_truncated = self.source.first_tokens(source)
+        target, target_truncated = self.target.first_tokens(target)
         return self.source.with_end(source), target, source_truncated | target_truncated
 
     def _inputs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> dict[str, tf.Tensor]:

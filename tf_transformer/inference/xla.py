@@ -24,14 +24,14 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
         return module.fixed_beam(source_ids, limits, beam_size, length_penalty, n_best)
 
     def translate(text: tf.Tensor, length_penalty: tf.Tensor, batch_size: tf.Tensor) -> Any:
-        source_ids, limits, source_truncated = module.tokenize(text)
+        source_ids, limits, *of_source = module.tokenize(text)
         num_rows, length = tf.unstack(tf.shape(source_ids))
         padded_rows = tf.minimum(batch_size, _power_of_two(num_rows)) - num_rows
         padded_length = tf.maximum(_SHORTEST, _power_of_two(length)) - length
         paddings = [[0, padded_rows], [0, padded_length]]
         source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
         found = search(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
-        return module.detokenize(*(field[:num_rows] for field in found), source_truncated)
+        return module.detokenize(*(field[:num_rows] for field in found), *of_source)
 
     specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)
     return tf.function(translate, input_signature=specs, autograph=False)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
+from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.text import Corpus, SentencePairs
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.errors import ConfigError
@@ -19,6 +20,8 @@ from tf_transformer.runs.recipe import Facts, choose, with_choices
 from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers import is_token
+from tf_transformer.tokenizers.additions import with_symbols
+from tf_transformer.tokenizers.marks import MarkSymbols
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.workers import Workers
 
@@ -79,18 +82,23 @@ def prepare_data(
         content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
         chosen_for, choices = json.loads(workers.broadcast(content))
         config = with_choices(config, choices, chosen_for)
+    data = config.data
     if tokenizers is None:
         models = [b""] if config.tokenizer.joint else [b"", b""]
         if workers.is_chief:
-            models = _train_tokenizers(config.tokenizer, config.data.tags, corpus, may_grow)
+            models = _train_tokenizers(config.tokenizer, data, corpus, may_grow)
         trained = [SentencePieceTokenizer(workers.broadcast(model)) for model in models]
         tokenizers = trained[0], trained[-1]
         size = max(tokenizer.vocab_size for tokenizer in trained)
         tokenizer = dataclasses.replace(config.tokenizer, vocab_size=size)
         config = dataclasses.replace(config, tokenizer=tokenizer)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
-    _require_tokens(config.data.tags, tokenizers[0])
-    data, began = config.data, time.monotonic()
+    elif not resume:
+        symbols = [*data.tags, *MarkSymbols.first(data.marks).all]
+        tokenizers = tuple(with_symbols(tokenizer, symbols) for tokenizer in tokenizers)
+        config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+    _require_tokens(data.tags, tokenizers[0])
+    began = time.monotonic()
     batches = TokenBatches.from_text(
         corpus.train,
         *tokenizers,
@@ -100,6 +108,8 @@ def prepare_data(
         cache_dir=data.data_cache,
         source_noise=data.source_noise,
         source_tag=data.source_tag or "",
+        marks=Marks.of(*tokenizers, data.mark_pattern),
+        mark_practice=data.mark_practice,
     )
     validations = [batches_in_order(text, tokenizers, data) for text in corpus.validations]
     return config, RunData(corpus, tokenizers, batches, validations, time.monotonic() - began)
@@ -115,6 +125,7 @@ def batches_in_order(
         batch_tokens=config.batch_tokens,
         max_length=config.max_length,
         source_tag=config.source_tag or "",
+        marks=Marks.of(*tokenizers, config.mark_pattern),
     )
 
 
@@ -122,8 +133,7 @@ def _require_tokens(tags: list[str], tokenizer: SentencePieceTokenizer) -> None:
     for tag in tags:
         if not is_token(tokenizer, tag):
             raise ConfigError(
-                f"the tag {tag} is not one token of the vocabulary. Give a tag that the vocabulary "
-                f"has, or train a new run, which makes each tag a token."
+                f"the tag {tag} is not one token of the vocabulary. Give another tag."
             )
 
 
@@ -143,12 +153,17 @@ def _require_known_characters(
 
 
 def _train_tokenizers(
-    config: TokenizerConfig, tags: list[str], corpus: Corpus, may_grow: bool
+    config: TokenizerConfig, data: DataConfig, corpus: Corpus, may_grow: bool
 ) -> list[bytes]:
     """Return one joint model or two; if `may_grow`, the size grows where the text needs it."""
-    symbols = list(dict.fromkeys([*(config.user_symbols or "").split(), *tags]))
+    symbols = list(dict.fromkeys([*(config.user_symbols or "").split(), *data.tags]))
     units = "sentence pairs" if corpus.unit == "pair" else "sentences"
     say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
+    text = corpus.train
+    if data.marks:
+        marks = Marks(data.marks, data.mark_pattern, symbols)
+        text = MarkedText(text, marks)
+        symbols += marks.symbols.all
 
     def train(sentences: Iterable[str]) -> bytes:
         tokenizer = SentencePieceTokenizer.train(
@@ -161,12 +176,12 @@ def _train_tokenizers(
 
     try:
         if config.joint:
-            return [train(itertools.chain.from_iterable(corpus.train))]
-        return [train(pair[side] for pair in corpus.train) for side in (0, 1)]
+            return [train(itertools.chain.from_iterable(text))]
+        return [train(pair[side] for pair in text) for side in (0, 1)]
     except VocabularySizeError as error:
         if not may_grow:
             raise
         say(f"The characters of the text alone need {error.smallest:,} subwords.")
         size = error.smallest + config.vocab_size // 2  # leaves room for words
         config = dataclasses.replace(config, vocab_size=size)
-        return _train_tokenizers(config, tags, corpus, may_grow)
+        return _train_tokenizers(config, data, corpus, may_grow)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.errors import ConfigError, InputError
@@ -103,7 +104,10 @@ def _initialize(run: Run, position: Position) -> None:
     if path is None:
         return
     trained = restore_model(RunDirectory.open(path))
-    run.model.set_weights(trained.model.get_weights())
+    for variable, old in zip(run.model.variables, trained.model.variables, strict=True):
+        value = np.array(variable.numpy())
+        value[tuple(map(slice, old.shape))] = old.numpy()  # new subwords come after the old ones
+        variable.assign(value)
     position.origin = f"{path}, {trained.checkpoint.path.name}"
     position.is_validated = False  # the first line of the log tells where training began
     if run.workers.is_chief:

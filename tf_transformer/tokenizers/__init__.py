@@ -25,6 +25,7 @@ class GraphTokenizer(Protocol):
         bos_id: Token id that begins the decoder's input.
         eos_id: Token id that ends a sentence; of a source it may be `pad_id`, which is not read.
         unk_id: Optional; `Search(allow_unknown=False)` and masked language models need it.
+        mark_ids: Optional `MarkIds`, the ids of marks, without which placeholders are text.
         graph_resource: The object that a module must track so that a SavedModel holds its tables
             and assets, such as a `tf.lookup.StaticHashTable` or a layer; None if there are none.
     """

@@ -5,8 +5,31 @@ from typing import NamedTuple
 
 # Characters of Unicode's private use area, which no subword but a mark contains. The plain ones
 # stand for a piece, and an opening and a closing one for the two tags of a pair.
-_PLAIN, _OPENING, _CLOSING = range(0xF500, 0xF5C0, 0x40)
+_FIRST = range(0xF500, 0xF5C0, 0x40)
 MOST_MARKS = 0x40
+# Around a piece that already is what it shall become, such as the translation of a term.
+VERBATIM = "\uf5c0", "\uf5c1"
+RESERVED = frozenset(map(chr, range(0xF500, 0xF600)))
+RESERVED_PATTERN = r"[\x{F500}-\x{F5FF}]"  # of RE2
+
+
+class MarkSymbols(NamedTuple):
+    """Marks as characters."""
+
+    plain: tuple[str, ...]
+    opening: tuple[str, ...]
+    closing: tuple[str, ...]
+
+    @property
+    def all(self) -> list[str]:
+        """The plain, the opening and the closing marks."""
+        return [*self.plain, *self.opening, *self.closing]
+
+    @classmethod
+    def first(cls, count: int) -> "MarkSymbols":
+        """Return `count` plain marks and half as many pairs."""
+        kinds = zip(_FIRST, (count, count // 2, count // 2), strict=True)
+        return cls(*(tuple(map(chr, range(first, first + size))) for first, size in kinds))
 
 
 class MarkIds(NamedTuple):
@@ -18,18 +41,12 @@ class MarkIds(NamedTuple):
 
     @property
     def all(self) -> list[int]:
-        """The ids of all marks: the plain, the opening and the closing ones."""
+        """The ids of the plain, the opening and the closing marks."""
         return [*self.plain, *self.opening, *self.closing]
 
     @classmethod
     def of(cls, subwords: Iterable[str]) -> "MarkIds":
         """Return the ids of the marks among the subwords of a vocabulary."""
-        ids = {subword: index for index, subword in enumerate(subwords)}
-        kinds = (range(first, first + MOST_MARKS) for first in (_PLAIN, _OPENING, _CLOSING))
-        return cls(*(tuple(ids[chr(c)] for c in kind if chr(c) in ids) for kind in kinds))
-
-
-def mark_symbols(count: int) -> list[str]:
-    """Return `count` plain marks, and half as many opening and closing marks, as characters."""
-    counts = ((_PLAIN, count), (_OPENING, count // 2), (_CLOSING, count // 2))
-    return [chr(first + number) for first, most in counts for number in range(most)]
+        ids = {subword: index for index, subword in enumerate(subwords) if subword in RESERVED}
+        kinds = MarkSymbols.first(MOST_MARKS)
+        return cls(*(tuple(ids[symbol] for symbol in kind if symbol in ids) for kind in kinds))

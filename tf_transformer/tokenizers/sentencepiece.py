@@ -20,6 +20,7 @@ from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.files import naming as naming_files
 from tf_transformer.normalization import nfc_rules
+from tf_transformer.tokenizers.marks import MarkIds
 
 # White space of any kind becomes a space, and SentencePiece's own sign for a space a low line.
 _SPACES = "".join(map(chr, (*range(0x9, 0xE), 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028,
@@ -83,6 +84,7 @@ class SentencePieceTokenizer(FileTokenizer):
         vocab_size: Number of subwords, V, without the unused ones at the end.
         splitter: The SentencePiece model that splits texts: here the same as `model`.
         control_ids: The ids of bytes that are control characters, such as a line feed.
+        mark_ids: The ids of marks, which stand for pieces of a text, see `MarkIds`.
 
     Raises:
         TokenizerError: If `model` is not a valid model, or lacks an id that translation needs.
@@ -104,8 +106,11 @@ class SentencePieceTokenizer(FileTokenizer):
             self.vocab_size -= 1
         self.pad_id, self.unk_id = self._library.pad_id(), self._library.unk_id()
         self.bos_id, self.eos_id = self._library.bos_id(), self._library.eos_id()
-        pieces = enumerate(self.subwords(range(self.vocab_size)))
-        self.control_ids = [i for i, piece in pieces if re.fullmatch("<0x[01][0-9A-F]>", piece)]
+        subwords = self.subwords(range(self.vocab_size))
+        self.control_ids = [
+            i for i, piece in enumerate(subwords) if re.fullmatch("<0x[01][0-9A-F]>", piece)
+        ]
+        self.mark_ids = MarkIds.of(subwords)
         if min(self.pad_id, self.bos_id, self.eos_id) < 0:
             raise TokenizerError(
                 "the SentencePiece model lacks a padding, begin or end id. Train it with "
@@ -213,6 +218,11 @@ class SentencePieceTokenizer(FileTokenizer):
         return self.graph_resource.id_to_string(ids)
 
     @functools.cached_property
+    def user_symbols(self) -> list[str]:
+        """The texts that are one subword wherever they occur, such as tags and marks."""
+        return user_symbols_of(self.splitter)
+
+    @functools.cached_property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer, which a module must track so that a SavedModel has it."""
         return graph_tokenizer(self.model)
@@ -236,6 +246,12 @@ def library_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
             "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
         ) from None
     return library
+
+
+def user_symbols_of(model: bytes) -> list[str]:
+    """Return the texts that a model never splits."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    return [piece.piece for piece in proto.pieces if piece.type == piece.USER_DEFINED]
 
 
 def graph_tokenizer(

@@ -104,6 +104,11 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         return self.graph_resource.string_to_id(subwords)
 
     @functools.cached_property
+    def user_symbols(self) -> list[str]:
+        """The texts that are one subword wherever they occur, and tags at the beginning."""
+        return [*self.tags, *super().user_symbols]
+
+    @functools.cached_property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
         """TensorFlow Text's tokenizer of the table, with that of the splitter as an attribute."""
         graph = graph_tokenizer(self.table)

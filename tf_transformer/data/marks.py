@@ -1,0 +1,287 @@
+r"""Pieces of a text that must come out as they went in, and the marks that stand for them.
+
+All of it is operations of TensorFlow on strings, so training and a server find the same pieces.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_transformer.data.text import RowsOfEpoch, SentencePairs
+from tf_transformer.errors import ConfigError
+from tf_transformer.tokenizers import GraphTokenizer
+from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM, MarkIds, MarkSymbols
+
+_CUT = b"\xff"  # occurs in no UTF-8
+_PAIRS_TOGETHER = 1000
+_MOST_PIECES = 64  # of a text that may become marks, which bounds memory
+
+_BRACKETS = r"""<>"'`«»“”‘’()\[\]{}（）【】「」『』"""
+_IN_BRACKETS = rf"\([^\s\p{{Z}}{_BRACKETS}]*\)"
+_LINK = rf"[^\s\p{{Z}}{_BRACKETS}]|{_IN_BRACKETS}"
+_LINK_END = rf"[\p{{L}}\p{{N}}/#=&_~$%+-]|{_IN_BRACKETS}"
+_CONVERSION = "[diouxXeEfFgGcpsn@]"
+_NAME = r"[A-Za-z][\w:.-]*"
+_ATTRIBUTE = r"""\s+[A-Za-z_:][\w:.-]*\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
+# What is kept in each text, in the syntax of RE2, which has no look-ahead.
+PLACEHOLDERS = "|".join(
+    (
+        # Addresses, without the punctuation after them.
+        rf"(?:(?:https?|ftps?|file)://|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
+        r"[\p{L}\p{N}_%+-][\p{L}\p{N}._%+-]*@[\p{L}\p{N}-]+(?:[.][\p{L}\p{N}-]+)*[.]\p{L}{2,}",
+        r"`[^`\n]+`",  # code of Markdown
+        # {{x}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, and ICU's {n, number} and {when, date, short}
+        r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%@]?\{[^{}\s]*\}",
+        r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}']*)?\}",
+        r"\$\(\w+\)|\$[A-Za-z_]\w*\$?|\$\d\b",
+        # %%, %1$s, %(name)s, %5.2f, %PATH%, %PRODUCTNAME, %s and %1
+        rf"%%|%\d+\$[-+0#']*\d*(?:[.]\d+)?(?:hh?|ll?|[Lqjzt])?{_CONVERSION}",
+        rf"%\(\w+\)[-+0#]*\d*(?:[.]\d+)?{_CONVERSION}",
+        rf"%[-+0#']*(?:\d+|\*)?[.](?:\d+|\*)(?:hh?|ll?|[Lqjzt])?{_CONVERSION}\b",
+        rf"%[-+0#']*\d*(?:hh?|ll?|[Lqjzt]){_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b",
+        rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w*%|%[ds]|%{_CONVERSION}\b|%L?\d+",
+        r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});",
+    )
+)
+PIECES = rf"{PLACEHOLDERS}|<!--[^\n]*?-->|</{_NAME}\s*>|<{_NAME}(?:{_ATTRIBUTE})*\s*/?>"
+_OPENING, _CLOSING = rf"<{_NAME}(?:{_ATTRIBUTE})*\s*>", rf"</{_NAME}\s*>"
+# Text in angle brackets that is no tag without a partner, such as <none>.
+_AMBIGUOUS = rf"<{_NAME}>"
+_OF_HTML = (
+    r"<(?i:a|abbr|b|big|br|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|"
+    r"ol|p|pre|q|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var|wbr)>"
+)
+
+
+class Marked(NamedTuple):
+    """Texts in which marks stand for pieces, and the pieces."""
+
+    text: tf.Tensor  # string (B,)
+    pieces: tf.Tensor  # string (B, M), empty for marks that a text lacks
+
+
+class Marks:
+    """The marks of a model, which stand for pieces of its texts.
+
+    Args:
+        count: Number of plain marks. Tags that form a pair have half as many pairs of marks.
+        pattern: A regular expression in the syntax of RE2 that finds a piece; None for `PIECES`.
+        symbols: Subwords of the sources that are no pieces, such as `<2de>`.
+
+    Attributes:
+        symbols: The marks as characters, M in all.
+        pattern: As given.
+        no_pieces: The given symbols that look like pieces.
+
+    Raises:
+        ConfigError: The pattern is not valid, or matches an empty text.
+    """
+
+    def __init__(self, count: int, pattern: str | None = None, symbols: Sequence[str] = ()) -> None:
+        begin, end = VERBATIM
+        pattern = PIECES if pattern is None else pattern
+        self._pattern = rf"({begin}[^{end}]*{end}|{RESERVED_PATTERN}|{pattern})"
+        self.pattern, self._counts = pattern, (count, count // 2)
+        self.symbols = MarkSymbols.first(count)
+        self._all = self.symbols.all
+        require_pattern(pattern)
+        specs = [tf.TensorSpec([None], tf.string)]
+        self._has_pieces = tf.function(self.has_pieces, specs, autograph=False)
+        self._mark_pairs = tf.function(self.mark_pairs, 2 * specs, autograph=False)
+        with tf.init_scope():
+            may_be = [bool(self._has_pieces([symbol]).numpy()[0]) for symbol in symbols]
+        found = zip(symbols, may_be, strict=True)
+        self.no_pieces = [s for s, is_found in found if is_found and s not in self._all]
+
+    @classmethod
+    def of(
+        cls, source: GraphTokenizer, target: GraphTokenizer, pattern: str | None = None
+    ) -> "Marks | None":
+        """Return the marks that both vocabularies have; None if there are none."""
+        ids = (getattr(tokenizer, "mark_ids", MarkIds()) for tokenizer in (source, target))
+        count = min(len(each.plain) for each in ids)
+        return cls(count, pattern, source.user_symbols) if count else None
+
+    def has_pieces(self, text: tf.Tensor) -> tf.Tensor:
+        """Return whether texts, string `(B,)`, may have pieces, bool `(B,)`."""
+        return tf.strings.regex_full_match(text, f"(?s).*{self._pattern}.*")
+
+    def mark(self, text: tf.Tensor) -> Marked:
+        """Put marks in place of the pieces of texts, string `(B,)`.
+
+        Plain marks and pairs are numbered from the beginning of a text. Pieces for which no mark is
+        left stay.
+        """
+        parts, pieces = self._split(text)
+        columns = self._columns(pieces, tf.ones_like(pieces, tf.bool))
+        return Marked(self._joined(parts, pieces, columns), self._table(pieces, columns))
+
+    def mark_pairs(self, source: tf.Tensor, target: tf.Tensor) -> tuple[Marked, Marked]:
+        """Put marks in place of the pieces that a source and its target have equally often."""
+        (sources, of_source), (targets, of_target) = self._split(source), self._split(target)
+        is_same = of_source[:, :, None] == of_target[:, None]
+
+        def occurrences(pieces: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Return how often each piece `(B, P)` occurs, and how often up to itself."""
+            equal = tf.cast(pieces[:, :, None] == pieces[:, None], tf.int32)
+            before = tf.linalg.band_part(equal, -1, 0)
+            return tf.reduce_sum(equal, axis=2), tf.reduce_sum(before, axis=2)
+
+        total, rank = occurrences(of_source)
+        _, target_rank = occurrences(of_target)
+        in_target = tf.reduce_sum(tf.cast(is_same, tf.int32), axis=2)
+        columns = self._columns(of_source, total == in_target)
+        is_same &= rank[:, :, None] == target_rank[:, None]
+        of_partner = tf.reduce_max(tf.where(is_same, columns[:, :, None], -1), axis=1)
+        table = self._table(of_source, columns)
+        source = self._joined(sources, of_source, columns)
+        target = self._joined(targets, of_target, of_partner)
+        return Marked(source, table), Marked(target, table)
+
+    def mark_lists(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Do in Python what `mark_pairs` does in a graph."""
+        sides = [tf.constant(side, tf.string) for side in zip(*pairs, strict=True)]
+        has_pieces = self._has_pieces(sides[0]).numpy() & self._has_pieces(sides[1]).numpy()
+        pairs = list(pairs)
+        if (rows := has_pieces.nonzero()[0]).size:
+            found = self._mark_pairs(*(tf.gather(side, rows) for side in sides))
+            for row, *pair in zip(rows, *(side.text.numpy() for side in found), strict=True):
+                pairs[row] = tuple(text.decode() for text in pair)
+        return pairs
+
+    def unmark(self, texts: tf.Tensor, marked: Marked) -> tf.Tensor:
+        """Put pieces in place of the marks of n translations of each text, string `(B, n)`.
+
+        A text of pieces without letters beside them is its own translation.
+        """
+        flat = tf.reshape(texts, [-1])
+        rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
+        nothing_to_translate = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*"
+        is_kept = tf.strings.regex_full_match(marked.text, nothing_to_translate)
+        flat = tf.where(tf.gather(is_kept, rows), tf.gather(marked.text, rows), flat)
+        cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", _CUT + rb"\1" + _CUT)
+        parts = tf.strings.split(cut, _CUT)
+        equal = parts.flat_values[:, None] == self._all
+        column = tf.argmax(equal, axis=1)
+        row = tf.gather(rows, parts.value_rowids())
+        found = tf.gather_nd(marked.pieces, tf.stack([row, column], axis=1))
+        found = tf.where(tf.reduce_any(equal, axis=1), found, parts.flat_values)
+        joined = tf.strings.reduce_join(parts.with_flat_values(found), axis=-1)
+        return tf.reshape(joined, tf.shape(texts))
+
+    def _split(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Return texts as text, piece, text, …, text `(B, None)`, and their first pieces `(B, P)`.
+
+        P is at least 1, and missing pieces are empty.
+        """
+        cut = tf.strings.regex_replace(text, self._pattern, _CUT + rb"\1" + _CUT)
+        parts = tf.strings.split(cut, _CUT)
+        pieces = parts[:, 1::2][:, :_MOST_PIECES].to_tensor("")
+        return parts, tf.pad(pieces, [[0, 0], [0, 1]], constant_values="")
+
+    def _columns(self, pieces: tf.Tensor, may_be_marked: tf.Tensor) -> tf.Tensor:
+        """Return the index of the mark for each piece `(B, P)`, int32, or -1 if it stays text."""
+        num_plain, num_pairs = self._counts
+        may_be_marked &= pieces != ""
+        if self.no_pieces:
+            may_be_marked &= tf.reduce_all(pieces[:, :, None] != self.no_pieces, axis=2)
+        opens = tf.strings.regex_full_match(pieces, _OPENING) & may_be_marked
+        closes = tf.strings.regex_full_match(pieces, _CLOSING) & may_be_marked
+        names = tf.strings.regex_replace(pieces, rf"(?s)^</?({_NAME}).*$", r"\1")
+        is_same = (opens | closes)[:, None] & (names[:, :, None] == names[:, None])
+        # The nesting of each tag i is that of tags of its name: up to i if it opens, otherwise
+        # before it. A tag closes the last one that opens in the same nesting.
+        step = tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32)
+        before = tf.linalg.band_part(tf.where(is_same, step[:, None], 0), -1, 0)
+        nesting = tf.reduce_sum(before, axis=2) + tf.cast(closes, tf.int32)
+        is_pair = opens[:, :, None] & closes[:, None] & is_same
+        is_pair &= nesting[:, :, None] == nesting[:, None]
+        size = tf.shape(pieces)[1]
+        is_pair &= tf.range(size)[:, None] < tf.range(size)  # the first index is of the opening tag
+        opener = tf.reduce_max(tf.where(is_pair, tf.range(size)[:, None], -1), axis=1)  # or -1
+        is_opener = tf.reduce_any(opener[:, None] == tf.range(size)[:, None], axis=2)
+        number = tf.cumsum(tf.cast(is_opener, tf.int32), axis=1, exclusive=True)
+        number = tf.where(is_opener, number, tf.gather(number, tf.maximum(opener, 0), batch_dims=1))
+        in_pair = (is_opener | (opener >= 0)) & (number < num_pairs)
+        pair = num_plain + number + tf.where(is_opener, 0, num_pairs)
+        is_text = tf.strings.regex_full_match(pieces, _AMBIGUOUS) & ~is_opener
+        is_text &= ~tf.strings.regex_full_match(pieces, _OF_HTML)
+        is_plain = may_be_marked & ~in_pair & ~is_text
+        plain = tf.cumsum(tf.cast(is_plain, tf.int32), axis=1, exclusive=True)
+        is_plain &= plain < num_plain
+        return tf.where(in_pair, pair, tf.where(is_plain, plain, -1))
+
+    def _joined(self, parts: tf.RaggedTensor, pieces: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+        """Join the parts of texts with marks, given the index of the mark of each piece or -1."""
+        rows, size = parts.value_rowids(), tf.shape(pieces)[1]
+        place = tf.range(tf.size(rows, tf.int64)) - tf.gather(parts.row_starts(), rows)
+        rank = tf.minimum(place // 2, tf.cast(size, tf.int64) - 1)
+        column = tf.gather_nd(columns, tf.stack([rows, rank], axis=1))
+        is_marked = (place % 2 == 1) & (column >= 0)
+        text = tf.where(
+            is_marked, tf.gather(self._all, tf.maximum(column, 0)), _left(parts.flat_values)
+        )
+        return tf.strings.reduce_join(parts.with_flat_values(text), axis=-1)
+
+    def _table(self, pieces: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+        """Return the pieces by the index of their mark, string `(B, M)`."""
+        is_here = columns[:, :, None] == tf.range(len(self._all))
+        found = tf.gather(_plain(pieces), tf.argmax(is_here, axis=1), batch_dims=1)
+        return tf.where(tf.reduce_any(is_here, axis=1), found, "")
+
+
+def _plain(text: tf.Tensor) -> tf.Tensor:
+    """Return texts without the signs around what is verbatim."""
+    begin, end = VERBATIM
+    return tf.strings.regex_replace(text, f"^{begin}([^{end}]*){end}$", r"\1")
+
+
+def _left(text: tf.Tensor) -> tf.Tensor:
+    """Return what stays text, in which no character may be read as a mark."""
+    return tf.strings.regex_replace(_plain(text), RESERVED_PATTERN, "\ufffd")
+
+
+def require_pattern(pattern: str) -> None:
+    """Raise a `ConfigError` unless a regular expression can find pieces."""
+    try:
+        with tf.init_scope():
+            matches_nothing = tf.strings.regex_full_match([""], pattern).numpy()[0]
+    except tf.errors.InvalidArgumentError as error:
+        reason = str(error.message).splitlines()[0]
+        raise ConfigError(f"the mark pattern is no regular expression of RE2: {reason}") from None
+    if matches_nothing:
+        raise ConfigError("the mark pattern matches an empty text. Give one that does not.")
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkedText(SentencePairs):
+    """The pairs of a text with marks in place of pieces that both sides have equally often."""
+
+    text: SentencePairs
+    marks: Marks
+
+    @property
+    def num_blank(self) -> int:
+        """Number of pairs that the text dropped because a side is blank."""
+        return self.text.num_blank
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        pairs = iter(self.text)
+        while chunk := list(itertools.islice(pairs, _PAIRS_TOGETHER)):
+            yield from self.marks.mark_lists(chunk)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Identifier of the text, of what pieces are, and of the number of marks."""
+        marks = "".join(self.marks.symbols.all), self.marks.pattern, *self.marks.no_pieces
+        return self.derived_fingerprint(self.text.fingerprint, *marks)
+
+    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
+        return self.text.rows_of_epoch(dropped, seed)
