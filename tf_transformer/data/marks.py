@@ -33,7 +33,7 @@ PLACEHOLDERS = "|".join(
         # Addresses, without the punctuation after them.
         rf"(?:(?:https?|ftps?|file)://|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
         r"[\p{L}\p{N}_%+-][\p{L}\p{N}._%+-]*@[\p{L}\p{N}-]+(?:[.][\p{L}\p{N}-]+)*[.]\p{L}{2,}",
-        r"`[^`\n]+`",  # code of Markdown
+        r"`[^`\s](?:[^`\n]*[^`\s.!?])?`",  # code of Markdown
         # {{x}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, and ICU's {n, number} and {when, date, short}
         r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%@]?\{[^{}\s]*\}",
         r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}']*)?\}",

@@ -6,11 +6,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.data.marks import PLACEHOLDERS
 from tf_transformer.inference.text_reader import valid_utf8
+from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
 
 # Bytes that never occur in UTF-8, so no text has them and no character class matches them.
 _MARK = b"\xfe"  # stands around the white space between two sentences
-_KEEP = b"\xff"  # after a full stop that ends no sentence
+_KEEP = _CUT = b"\xff"  # after a full stop that ends no sentence; around a piece
+
+# Stands for a piece such as an address, whose stops end no sentence. Tags have rules of their own.
+_PIECE = "\uf500"
+_PIECES = rf"({VERBATIM[0]}[^{VERBATIM[1]}]*{VERBATIM[1]}|{RESERVED_PATTERN}|{PLACEHOLDERS})"
 
 _SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
 BREAK = "[\n-\r\x85\u2028\u2029]"
@@ -30,7 +36,7 @@ _EMOJI = rf"(?:{_W}*[{_SYMBOLS}]+)*"
 _OPEN = (
     rf"""(?:[–—{_BULLET}-]{_W}?)?(?:["'*_`\p{{Ps}}\p{{Pi}}\p{{Pf}}\p{{Cf}}]|«{_W}|{_TAG}{_W}?)*"""
 )
-_FIRST = r"(?:[\p{Lu}\p{Lt}\p{Lo}\p{Georgian}\p{N}\p{Sc}¿¡@#]|\p{Ll}\)|<a )"
+_FIRST = rf"(?:[{_PIECE}\p{{Lu}}\p{{Lt}}\p{{Lo}}\p{{Georgian}}\p{{N}}\p{{Sc}}¿¡@#]|\p{{Ll}}\)|<a )"
 
 _CJK_STOP = "[。！？｡][。！？｡.!?…]*"
 _CJK_CLOSE = r"(?:[\p{Pe}\p{Pf}]|</\p{L}[^<>]*>)"
@@ -111,7 +117,7 @@ _LINES = (
     _end(f"[^{_SPACE}]", "", f"{_W}*{BREAK}{_W}*"),
 )
 _LETTERS = r"(?:(?:\p{L}{1,2}[.])+\p{L}{1,2}|[^\P{Lu}IЯ]|[^\P{Ll}я]|\p{Arabic}|\p{Hebrew})"
-_NUMBER = r"(?:[(\[]?(?:\p{Lu}[.-]?)?[\p{N}+]|(?:[IVXL]{2,}|[VXL])\b|J[.]-?C)"
+_NUMBER = rf"(?:[(\[]?(?:\p{{Lu}}[.-]?)?[{_PIECE}\p{{N}}+]|(?:[IVXL]{{2,}}|[VXL])\b|J[.]-?C)"
 _LIST_NUMBER = rf"(?:{_NUMERAL}(?:[.]\p{{N}}{{1,3}})*|\p{{L}})"
 _NAME = "(?:Yahoo|Yum|Joomla|Jeopardy)[!！]"  # firms, products
 _SHORT = rf"(?:(?:\p{{Lu}}|\p{{N}}|[.{_SPACE}]\p{{Ll}}|\b{_MAYBE_LAST})[.]|{_NAME})"
@@ -174,7 +180,8 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
         text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.
         within_lines: Whether a line may have several sentences; otherwise each line is one.
     """
-    lines = tf.strings.split(_rewritten(valid_utf8(text), _LINES), _MARK)
+    text, pieces = _hidden(valid_utf8(text))
+    lines = tf.strings.split(_rewritten(text, _LINES), _MARK)
     lines = _rewritten(lines, _RULES if within_lines else ())
     parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
     parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
@@ -183,7 +190,23 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     # Drop the empty sentence of a text that is only white space.
     exists = sentences != ""
     sentences, after = (tf.ragged.boolean_mask(rows, exists) for rows in (sentences, after))
+    sentences = sentences.with_flat_values(_shown(sentences.flat_values, pieces))
     return Sentences(before, sentences, after)
+
+
+def _hidden(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return texts `(B,)` with a sign in place of pieces, and all pieces in order."""
+    parts = tf.strings.split(tf.strings.regex_replace(text, _PIECES, _CUT + rb"\1" + _CUT), _CUT)
+    return tf.strings.regex_replace(text, _PIECES, _PIECE), parts[:, 1::2].flat_values
+
+
+def _shown(text: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+    """Return texts `(B,)` with all pieces in the place of their signs."""
+    parts = tf.strings.split(text, _PIECE)
+    num_parts, ends = tf.size(parts.flat_values, tf.int64), parts.row_limits()
+    is_last = tf.reduce_any(tf.range(1, num_parts + 1)[:, None] == ends, axis=1)
+    after = tf.tensor_scatter_nd_update(tf.fill([num_parts], ""), tf.where(~is_last), pieces)
+    return tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + after), axis=-1)
 
 
 def split_lines(text: tf.Tensor, within_lines: bool = True) -> Sentences:
