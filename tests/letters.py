@@ -12,12 +12,14 @@ SEARCH = Search(max_length=MAX_LENGTH)
 EOS = 3
 
 
-def random_model(randomise, seed=0, dtype=None, architecture="transformer", **settings):
+def random_model(
+    randomise, seed=0, dtype=None, architecture="transformer", vocab_size=VOCAB_SIZE, **settings
+):
     sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
     config = small_config(
         architecture,
-        source_vocab_size=VOCAB_SIZE,
-        target_vocab_size=VOCAB_SIZE,
+        source_vocab_size=vocab_size,
+        target_vocab_size=vocab_size,
         tie_embeddings=False,
         **{name: size for name, size in sizes.items() if has_setting(architecture, name)},
         **settings,
@@ -36,4 +38,4 @@ def give_weights(randomise, model, seed):
     """Random weights with which some translations end by themselves and some are truncated."""
     randomise(model, seed)
     bias = model.output_projection.bias
-    bias.assign_add(np.where(np.arange(VOCAB_SIZE) == EOS, 2.0, 0.0))
+    bias.assign_add(np.where(np.arange(bias.shape[0]) == EOS, 2.0, 0.0))

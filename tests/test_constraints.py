@@ -56,7 +56,7 @@ def test_an_exhaustive_beam_finds_the_best_with_all_marks(length_penalty, seed):
     tables = random.normal(scale=2, size=(len(sources), sum(8**n for n in range(4)), 8))
     tables = tables.astype("float32")
     case = Case(Tables(), tables, SPECIAL)
-    marks = MarksOnce(tf.constant(sources), SMALL, SMALL, 8, EOS)
+    marks = MarksOnce(tf.constant(sources), SMALL, SMALL, EOS)
     beam_size = n_best = 8 * 7**3
     options = (beam_size, length_penalty, n_best)
     found = arrays(case.search(tf.constant(tables), limits, *options, constraints=[marks]))
@@ -89,7 +89,7 @@ def test_every_translation_has_every_mark_once(beam_size, seed):
         row[: len(owed)] = random.permutation(owed)
     limits = (sources != EOS).sum(axis=1) + random.integers(0, 6, len(sources))
     case = Case(RandomModel(seed), sources, SPECIAL)
-    marks = MarksOnce(tf.constant(sources), MANY, MANY, 14, EOS)
+    marks = MarksOnce(tf.constant(sources), MANY, MANY, EOS)
     options = {"n_best": beam_size or 1, "constraints": [marks]}
     found = arrays(case.search(tf.constant(sources), limits.astype("int32"), beam_size, **options))
     for sentence, source in enumerate(sources):
@@ -104,7 +104,7 @@ def test_no_sequence_is_repeated_where_that_is_forbidden(seed, size, beam_size):
     applies = np.arange(8) % 2 == 0
     case = Case(RandomModel(seed), None, SPECIAL)
     limits = np.full(8, 12, "int32")
-    constraint = NoRepeats(tf.constant(applies), size, 14)
+    constraint = NoRepeats(tf.constant(applies), size)
     options = {"n_best": beam_size or 1, "constraints": [constraint]}
     found = arrays(case.search(tf.zeros([8, 1]), limits, beam_size, **options))
     plain = arrays(case.search(tf.zeros([8, 1]), limits, beam_size, n_best=beam_size or 1))

@@ -1,6 +1,5 @@
 """Greedy and beam search: against a loop in NumPy and brute force; what both share."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf

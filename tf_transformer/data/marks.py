@@ -16,7 +16,7 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM, MarkIds, MarkSymbols
 
-_CUT = b"\xff"  # occurs in no UTF-8
+CUT = b"\xff"  # occurs in no UTF-8
 _PAIRS_TOGETHER = 1000
 _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 
@@ -43,7 +43,7 @@ PLACEHOLDERS = "|".join(
         rf"%\(\w+\)[-+0#]*\d*(?:[.]\d+)?{_CONVERSION}",
         rf"%[-+0#']*(?:\d+|\*)?[.](?:\d+|\*)(?:hh?|ll?|[Lqjzt])?{_CONVERSION}\b",
         rf"%[-+0#']*\d*(?:hh?|ll?|[Lqjzt]){_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b",
-        rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w*%|%[ds]|%{_CONVERSION}\b|%L?\d+",
+        rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w+%|%[ds]|%{_CONVERSION}\b|%L?\d+",
         r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});",
     )
 )
@@ -62,6 +62,38 @@ class Marked(NamedTuple):
 
     text: tf.Tensor  # string (B,)
     pieces: tf.Tensor  # string (B, M), empty for marks that a text lacks
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Texts cut into text, piece, text, …, text; string `(B, None)`."""
+
+    rows: tf.RaggedTensor
+
+    @property
+    def flat(self) -> tf.Tensor:
+        """All parts, string `(N,)`."""
+        return self.rows.flat_values
+
+    @property
+    def place(self) -> tf.Tensor:
+        """The index of each part in its text, int64 `(N,)`."""
+        starts = tf.gather(self.rows.row_starts(), self.rows.value_rowids())
+        return tf.range(tf.size(self.flat, tf.int64)) - starts
+
+    @property
+    def is_piece(self) -> tf.Tensor:
+        """Whether each part is a piece, bool `(N,)`."""
+        return self.place % 2 == 1
+
+    def first_pieces(self) -> tf.Tensor:
+        """Return pieces, string `(B, P)`; P is at least 1, and missing ones are empty."""
+        pieces = self.rows[:, 1::2][:, :_MOST_PIECES].to_tensor("")
+        return tf.pad(pieces, [[0, 0], [0, 1]], constant_values="")
+
+    def joined(self, flat: tf.Tensor) -> tf.Tensor:
+        """Return texts, string `(B,)`, of other parts `(N,)`."""
+        return tf.strings.reduce_join(self.rows.with_flat_values(flat), axis=-1)
 
 
 class Marks:
@@ -116,13 +148,15 @@ class Marks:
         Plain marks and pairs are numbered from the beginning of a text. Pieces for which no mark is
         left stay.
         """
-        parts, pieces = self._split(text)
+        parts = self.split(text)
+        pieces = parts.first_pieces()
         columns = self._columns(pieces, tf.ones_like(pieces, tf.bool))
-        return Marked(self._joined(parts, pieces, columns), self._table(pieces, columns))
+        return Marked(self._joined(parts, columns), self._table(pieces, columns))
 
     def mark_pairs(self, source: tf.Tensor, target: tf.Tensor) -> tuple[Marked, Marked]:
         """Put marks in place of the pieces that a source and its target have equally often."""
-        (sources, of_source), (targets, of_target) = self._split(source), self._split(target)
+        sources, targets = self.split(source), self.split(target)
+        of_source, of_target = sources.first_pieces(), targets.first_pieces()
         is_same = of_source[:, :, None] == of_target[:, None]
 
         def occurrences(pieces: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -138,8 +172,7 @@ class Marks:
         is_same &= rank[:, :, None] == target_rank[:, None]
         of_partner = tf.reduce_max(tf.where(is_same, columns[:, :, None], -1), axis=1)
         table = self._table(of_source, columns)
-        source = self._joined(sources, of_source, columns)
-        target = self._joined(targets, of_target, of_partner)
+        source, target = self._joined(sources, columns), self._joined(targets, of_partner)
         return Marked(source, table), Marked(target, table)
 
     def mark_lists(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -163,25 +196,18 @@ class Marks:
         nothing_to_translate = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*"
         is_kept = tf.strings.regex_full_match(marked.text, nothing_to_translate)
         flat = tf.where(tf.gather(is_kept, rows), tf.gather(marked.text, rows), flat)
-        cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", _CUT + rb"\1" + _CUT)
-        parts = tf.strings.split(cut, _CUT)
-        equal = parts.flat_values[:, None] == self._all
-        column = tf.argmax(equal, axis=1)
-        row = tf.gather(rows, parts.value_rowids())
-        found = tf.gather_nd(marked.pieces, tf.stack([row, column], axis=1))
-        found = tf.where(tf.reduce_any(equal, axis=1), found, parts.flat_values)
-        joined = tf.strings.reduce_join(parts.with_flat_values(found), axis=-1)
-        return tf.reshape(joined, tf.shape(texts))
+        cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", CUT + rb"\1" + CUT)
+        parts = Parts(tf.strings.split(cut, CUT))
+        equal = parts.flat[:, None] == self._all
+        row = tf.gather(rows, parts.rows.value_rowids())
+        found = tf.gather_nd(marked.pieces, tf.stack([row, tf.argmax(equal, axis=1)], axis=1))
+        found = tf.where(tf.reduce_any(equal, axis=1), found, parts.flat)
+        return tf.reshape(parts.joined(found), tf.shape(texts))
 
-    def _split(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Return texts as text, piece, text, …, text `(B, None)`, and their first pieces `(B, P)`.
-
-        P is at least 1, and missing pieces are empty.
-        """
-        cut = tf.strings.regex_replace(text, self._pattern, _CUT + rb"\1" + _CUT)
-        parts = tf.strings.split(cut, _CUT)
-        pieces = parts[:, 1::2][:, :_MOST_PIECES].to_tensor("")
-        return parts, tf.pad(pieces, [[0, 0], [0, 1]], constant_values="")
+    def split(self, text: tf.Tensor) -> Parts:
+        """Return texts, string `(B,)`, as text, piece, text, …, text."""
+        cut = tf.strings.regex_replace(text, self._pattern, CUT + rb"\1" + CUT)
+        return Parts(tf.strings.split(cut, CUT))
 
     def _columns(self, pieces: tf.Tensor, may_be_marked: tf.Tensor) -> tf.Tensor:
         """Return the index of the mark for each piece `(B, P)`, int32, or -1 if it stays text."""
@@ -215,17 +241,12 @@ class Marks:
         is_plain &= plain < num_plain
         return tf.where(in_pair, pair, tf.where(is_plain, plain, -1))
 
-    def _joined(self, parts: tf.RaggedTensor, pieces: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    def _joined(self, parts: Parts, columns: tf.Tensor) -> tf.Tensor:
         """Join the parts of texts with marks, given the index of the mark of each piece or -1."""
-        rows, size = parts.value_rowids(), tf.shape(pieces)[1]
-        place = tf.range(tf.size(rows, tf.int64)) - tf.gather(parts.row_starts(), rows)
-        rank = tf.minimum(place // 2, tf.cast(size, tf.int64) - 1)
-        column = tf.gather_nd(columns, tf.stack([rows, rank], axis=1))
-        is_marked = (place % 2 == 1) & (column >= 0)
-        text = tf.where(
-            is_marked, tf.gather(self._all, tf.maximum(column, 0)), _left(parts.flat_values)
-        )
-        return tf.strings.reduce_join(parts.with_flat_values(text), axis=-1)
+        rank = tf.minimum(parts.place // 2, tf.shape(columns, tf.int64)[1] - 1)
+        column = tf.gather_nd(columns, tf.stack([parts.rows.value_rowids(), rank], axis=1))
+        mark = tf.gather(self._all, tf.maximum(column, 0))
+        return parts.joined(tf.where(parts.is_piece & (column >= 0), mark, _left(parts.flat)))
 
     def _table(self, pieces: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
         """Return the pieces by the index of their mark, string `(B, M)`."""

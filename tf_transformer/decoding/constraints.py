@@ -20,12 +20,12 @@ class Constraint(Protocol):
         """Return the state before the first token, a row for each sentence."""
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, state: Any
+        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: Any
     ) -> tuple[tf.Tensor, Any]:
         """Return which tokens may follow, bool `(N, V)`, and the next state.
 
         Takes the tokens `(N,)` at position `index`, which is the begin token at 0, the limits
-        `(N,)` of translations, and the state.
+        `(N,)` of translations, V and the state.
         """
 
 
@@ -40,27 +40,18 @@ class MarksOnce:
     Args:
         source_ids: int32 `(B, S)`.
         source, target: The marks of the two vocabularies.
-        vocab_size: V of the target.
         eos_id: The id that ends a translation.
     """
 
     def __init__(
-        self,
-        source_ids: tf.Tensor,
-        source: MarkIds,
-        target: MarkIds,
-        vocab_size: int,
-        eos_id: int,
+        self, source_ids: tf.Tensor, source: MarkIds, target: MarkIds, eos_id: int
     ) -> None:
         self._source_ids = source_ids
         # Mark k of one vocabulary is mark k of the other.
         pairs = [tuple(zip(*kinds, strict=False)) for kinds in zip(source, target, strict=True)]
         self._sizes = [len(kind) for kind in pairs]
         self._source, self._target = zip(*(ids for kind in pairs for ids in kind), strict=True)
-        # The column of each token in a table of the marks, the end and all other tokens.
-        self._columns = [len(self._target) + 1] * vocab_size
-        for column, index in enumerate((*self._target, eos_id)):
-            self._columns[index] = column
+        self._eos_id = eos_id
 
     def start(self) -> tf.Tensor:
         """Return the state, int32 `(B, M)`: when each mark was produced, or what it is instead."""
@@ -68,7 +59,7 @@ class MarksOnce:
         return tf.where(has_mark, _OWED, _ABSENT)
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, state: tf.Tensor
+        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Constraint`."""
         state = tf.where(token_ids[:, None] == list(self._target), index, state)
@@ -82,37 +73,41 @@ class MarksOnce:
         may_close = closing & ((is_open & (opened == last)) | (opened == _ABSENT))
         room = limits - index
         columns = [plain, opening, may_close, (num_owed == 0)[:, None], (num_owed < room)[:, None]]
-        return tf.gather(tf.concat(columns, axis=1), self._columns, axis=1), state
+        # The column of each token in a table of the marks, the end and all other tokens.
+        column_of = [len(self._target) + 1] * size
+        for column, token_id in enumerate((*self._target, self._eos_id)):
+            column_of[token_id] = column
+        return tf.gather(tf.concat(columns, axis=1), column_of, axis=1), state
 
 
 class NoRepeats:
-    """Forbids tokens that would repeat a sequence of `size` tokens of the same hypothesis.
+    """Forbids tokens that would repeat a sequence of `length` tokens of the same hypothesis.
 
     `applies`, bool `(B,)`, says in which sentences.
     """
 
-    def __init__(self, applies: tf.Tensor, size: int, vocab_size: int) -> None:
-        self._applies, self._size, self._vocab_size = applies, size, vocab_size
+    def __init__(self, applies: tf.Tensor, length: int) -> None:
+        self._applies, self._length = applies, length
 
     def start(self) -> Any:
         """Return the state: whether it applies, and the tokens so far, int32 `(B, T)`."""
         return self._applies, tf.zeros([tf.size(self._applies), 0], tf.int32)
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, state: Any
+        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: Any
     ) -> tuple[tf.Tensor, Any]:
         """See `Constraint`."""
         applies, ids = state
         ids = tf.concat([ids, token_ids[:, None]], axis=1)
-        # Token j + size - 1 follows the sequence at j, which is equal to the last one.
-        count = tf.maximum(tf.shape(ids)[1] - self._size + 1, 0)
+        # Token j + length - 1 follows the sequence at j, which is equal to the last one.
+        count = tf.maximum(tf.shape(ids)[1] - self._length + 1, 0)
         is_same = tf.fill([tf.shape(ids)[0], count], True) & applies[:, None]
-        for offset in range(self._size - 1):
-            last = ids[:, -(self._size - 1) + offset :][:, :1]
+        for offset in range(self._length - 1):
+            last = ids[:, -(self._length - 1) + offset :][:, :1]
             is_same &= ids[:, offset : offset + count] == last
         rows = tf.where(is_same)  # hypotheses and positions, int64 (R, 2)
-        tokens = tf.cast(tf.gather_nd(ids[:, self._size - 1 :], rows), tf.int64)
-        is_allowed = tf.fill([tf.shape(ids)[0], self._vocab_size], True)
+        tokens = tf.cast(tf.gather_nd(ids[:, self._length - 1 :], rows), tf.int64)
+        is_allowed = tf.fill([tf.shape(ids)[0], size], True)
         banned = tf.stack([rows[:, 0], tokens], axis=1)
         never = tf.zeros_like(tokens, tf.bool)
         return tf.tensor_scatter_nd_update(is_allowed, banned, never), (applies, ids)

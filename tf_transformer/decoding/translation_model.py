@@ -88,7 +88,8 @@ def split_cache(
         logits, allowed, of_model = step(token_ids, index, source["model"], target["model"])
         states = []
         for constraint, state in zip(constraints, target["states"], strict=True):
-            may_follow, state = constraint.step(token_ids, index, source["limits"], state)
+            arguments = token_ids, index, source["limits"], logits.shape[-1], state
+            may_follow, state = constraint.step(*arguments)
             allowed = tf.where(may_follow, allowed, float("-inf"))
             states.append(state)
         return logits, allowed, {"model": of_model, "states": tuple(states)}

@@ -27,6 +27,7 @@ from tf_transformer.inference.sentences import (
     split_lines,
     split_sentences,
 )
+from tf_transformer.inference.terms import insert_terms
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
@@ -34,6 +35,7 @@ from tf_transformer.tokenizers.marks import MarkIds
 
 _TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
+_TERMS = tf.TensorSpec([None], tf.string, name="terms")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 _SOURCE = (
     tf.TensorSpec([None, None], tf.int32, name="source_ids"),
@@ -201,8 +203,8 @@ class ModelSearch:
 
         @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
         def found_with_marks() -> Hypotheses:
-            sizes = self.tokenizer.vocab_size, self.tokenizer.eos_id
-            marks_once = MarksOnce(source_ids, self.source_marks, target_marks, *sizes)
+            marks = self.source_marks, target_marks
+            marks_once = MarksOnce(source_ids, *marks, self.tokenizer.eos_id)
             num_marks = tf.reduce_sum(tf.cast(is_mark, tf.int32), axis=1)
             room = limits if num_steps is not None else tf.maximum(limits, num_marks)
             return found(room, never, [marks_once])
@@ -225,8 +227,8 @@ class ExportTranslator(tf.Module):
     """The functions of a translator. All are saved; some of them are signatures.
 
     It holds the model's variables but no Keras objects, so its SavedModel loads wherever TensorFlow
-    and the ops of TensorFlow Text are installed. `score` is None if `can_score` is false, and
-    `align` is None if `can_align` is false.
+    and the ops of TensorFlow Text are installed. `score` is None if `can_score` is false, `align`
+    if `can_align` is false, and `translate_with_terms` if the vocabularies have no marks.
 
     Args:
         model: A translation model, built.
@@ -278,6 +280,8 @@ class ExportTranslator(tf.Module):
         self._fixed_searches = ModelSearch(model, target_tokenizer, *settings, is_fixed=True)
         forced = TeacherForcing(model, source, target, search.alignment, marks)
         self.score = _function(*_PAIRS)(forced.score) if can_score(model) else None
+        with_terms = _function(_TEXT, _TERMS)(self._translate_with_terms)
+        self.translate_with_terms = with_terms if marks else None
         is_aligning = can_align(model, source, target)
         self.align = _function(*_PAIRS)(forced.align) if is_aligning else None
         # The parts that XLA can compile, for callers of the loaded object.
@@ -286,7 +290,9 @@ class ExportTranslator(tf.Module):
 
     def signatures(self) -> dict[str, Callable]:
         """Return the signatures of the SavedModel by name."""
-        names = ("translate_nbest", "translate_document", "score", "align")
+        names = (
+            "translate_nbest", "translate_document", "translate_with_terms", "score", "align"
+        )  # fmt: skip
         functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
         return {name: function for name, function in functions.items() if function is not None}
 
@@ -310,6 +316,9 @@ class ExportTranslator(tf.Module):
         # search 8 % slower. One search of many texts would need memory for all of them at once.
         several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
         return {"translation": tf.cond(several, in_sentences, whole)}
+
+    def _translate_with_terms(self, text: tf.Tensor, terms: tf.Tensor) -> Tensors:
+        return self.translate(insert_terms(text, terms, self.marks))
 
     @_function(_TEXT)
     def translate_nbest(self, text: tf.Tensor) -> Tensors:

@@ -1,0 +1,299 @@
+"""Pieces that come out as they went in: what is found in texts, and what an export promises."""
+
+import collections
+import functools
+import re
+
+import letters
+import numpy as np
+import pytest
+import tensorflow as tf
+from graph_session import Server
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tf_transformer as tt
+from tf_transformer.data.mark_practice import practise_marks
+from tf_transformer.data.marks import MarkedText, Marks
+from tf_transformer.data.word_links import WordLinks
+from tf_transformer.errors import ConfigError
+from tf_transformer.inference.terms import insert_terms
+from tf_transformer.tokenizers.additions import with_symbols
+from tf_transformer.tokenizers.marks import RESERVED, VERBATIM, MarkIds, MarkSymbols
+from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer, vocabulary_model
+
+FEW = Marks(4)  # with two pairs
+NAMES = dict(zip(MarkSymbols.first(4).all, ["0", "1", "2", "3", "A", "B", "a", "b"], strict=True))
+# Texts, and what they are with marks: [0] for a plain one, [A] and [a] for those of a pair.
+FOUND = {
+    "Plain text.": "Plain text.",
+    "Hi {name}, {0} {} of {n, number}!": "Hi [0], [1] [2] of [3]!",
+    "{{x}} ${y} #{z} %{w}": "[0] [1] [2] [3]",
+    "{n, plural, one {file} other {files}}": "{n, plural, one [0] other [1]}",
+    "%s, %1$s, %(n)s and %5.2f": "[0], [1], [2] and [3]",
+    "%1 of %PRODUCTNAME %PATH% $(ARG1)": "[0] of [1] [2] [3]",
+    "%PRODUCTNAME%VERSION %d%% %lu": "[0] [1][2] [3]",
+    "50 % der 100%ig 50%, 100% of": "50 % der 100%ig 50%, 100% of",
+    "US$ 20, $20": "US$ 20, $20",
+    "$name $x$": "[0] [1]",
+    "See https://a.b/c?x=1&y=(z). Or (http://x.y/z).": "See [0]. Or ([1]).",
+    "www.example.org, a.b@example.org!": "[0], [1]!",
+    "AT&T &amp; &#160;x": "AT&T [0] [1]x",
+    "Run `make all` now": "Run [0] now",
+    "<b>Bold</b> text": "[A]Bold[a] text",
+    "<b>a <i>b</i></b>": "[A]a [B]b[b][a]",
+    "<b>a <b>b</b></b>": "[A]a [B]b[b][a]",
+    "<i>a <b>b</i></b>": "[A]a [B]b[a][b]",
+    '<a href="x y">u</a><g id=1>v</g><b>w</b>': "[A]u[a][B]v[b][0]w[1]",
+    "<br> <br/> </p>": "[0] [1] [2]",
+    "<none>, <All files>, 1 < 2 > 0": "<none>, <All files>, 1 < 2 > 0",
+    "{1} {2} {3} {4} {5}": "[0] [1] [2] [3] {5}",
+    "\uf500 and \uf5ff": "[0] and [1]",
+    "{a}\n{b}": "[0]\n[1]",
+}
+PIECES = ["{name}", "%s", "%s", "<b>", "</b>", "<i>", "</i>", "https://a.b/?c.", "&amp;", "\uf500"]
+
+
+@pytest.mark.parametrize(("text", "expected"), FOUND.items())
+def test_pieces_are_found(text, expected):
+    marked = FEW.mark(tf.constant([text]))
+    found = marked.text.numpy()[0].decode()
+    assert "".join(f"[{NAMES[c]}]" if c in NAMES else c for c in found) == expected
+    assert FEW.unmark(tf.constant([[found]]), marked).numpy() == [[text.encode()]]
+
+
+@given(st.lists(st.lists(st.sampled_from([*PIECES, "a", " ", ". ", "ß"]), max_size=14), min_size=1))
+def test_marks_become_the_pieces_again(texts):
+    texts = ["".join(parts) for parts in texts]
+    marked = FEW.mark(tf.constant(texts))
+    back = [row.decode() for (row,) in FEW.unmark(marked.text[:, None], marked).numpy()]
+    for text, found, again in zip(texts, marked.text.numpy(), back, strict=True):
+        marks = [c for c in found.decode() if c in RESERVED]
+        assert len(marks) == len({*marks}) and {*marks} <= {*FEW.symbols.all}
+        # Only what is a mark itself and one too many is replaced.
+        assert again in (text, text.replace("\uf500", "\ufffd")) or "\ufffd" in again
+        if "\uf500" not in text:
+            assert again == text
+
+
+def test_pairs_have_marks_where_both_sides_have_a_piece_equally_often():
+    pairs = [
+        ("{a} and {b}", "{b} und {a}"),
+        ("{a} and {a}", "{a}"),
+        ("%s of {a}", "{a} von {a}, %s"),
+        ("<b>x</b> <i>y", "<b>X</b> Y"),
+        ("no", "nein"),
+    ]
+    text = MarkedText(tt.ParallelText(*zip(*pairs, strict=True)), FEW)
+    shown = [
+        tuple("".join(f"[{NAMES[c]}]" if c in NAMES else c for c in side) for side in pair)
+        for pair in text
+    ]
+    assert shown == [
+        ("[0] and [1]", "[1] und [0]"),
+        ("{a} and {a}", "{a}"),
+        ("[0] of {a}", "{a} von {a}, [0]"),
+        ("[A]x[a] <i>y", "[A]X[a] Y"),
+        ("no", "nein"),
+    ]
+    assert text.fingerprint != MarkedText(text.text, Marks(4, "x")).fingerprint
+
+
+@pytest.mark.parametrize(("pattern", "message"), [("(", "RE2"), ("x*", "matches an empty text")])
+def test_an_unusable_pattern_is_refused(pattern, message):
+    with pytest.raises(ConfigError, match=message):
+        Marks(4, pattern)
+
+
+def test_subwords_of_a_run_are_no_pieces():
+    marks = Marks(4, None, ["{de}", "<BT>", "the"])
+    assert marks.mark(tf.constant(["{de} {x}"])).text.numpy()[0].decode() == "{de} \uf500"
+
+
+# Practice
+
+
+@functools.cache
+def links(phrases):
+    return WordLinks.learn(phrases.train)
+
+
+def test_practice_gives_both_sides_the_same_marks(phrases):
+    pairs, symbols = list(phrases.train), MarkSymbols.first(16)
+    found = practise_marks(pairs, 0.5, np.random.default_rng(0), links(phrases), symbols)
+    again = practise_marks(pairs, 0.5, np.random.default_rng(0), links(phrases), symbols)
+    assert found == again
+    changed = [pair for pair, old in zip(found, pairs, strict=True) if pair != old]
+    assert len(changed) > 0.2 * len(pairs)
+    used = collections.Counter()
+    for source, target in changed:
+        marks = [[c for c in side if c in RESERVED] for side in (source, target)]
+        assert sorted(marks[0]) == sorted(marks[1]) and len(marks[0]) == len({*marks[0]})
+        used.update(marks[0])
+        order = [c for c in marks[0] if c in symbols.plain + symbols.opening]
+        for kind in symbols.plain, symbols.opening:
+            numbers = [c for c in order if c in kind]
+            assert numbers == sorted(numbers)
+    assert {*used} == {*symbols.all}
+
+
+def test_words_that_translate_each_other_are_found():
+    colours = {"red": "rot", "green": "grün", "blue": "blau", "white": "weiß"}
+    things = {"house": "Haus", "mouse": "Maus", "tree": "Baum", "door": "Tür"}
+    pairs = [
+        (f"the {c} {t} {n}", f"{n} {things[t]} ist {colours[c]}")
+        for n in range(3) for c in colours for t in things
+    ]  # fmt: skip
+    found = WordLinks.learn(pairs).spans("the red tree 7", "7 Baum ist rot", longest=1)
+    words = {("the red tree 7"[slice(*a)], "7 Baum ist rot"[slice(*b)]) for a, b in found}
+    assert {("red", "rot"), ("tree", "Baum"), ("7", "7")} <= words
+    assert WordLinks.learn(pairs).spans("", "x") == WordLinks.learn([]).spans("a", "b") == []
+
+
+# Tokenizers
+
+
+@pytest.fixture(scope="module")
+def tokenizer(sentences):
+    """The tokenizer of letters with eight marks and four pairs."""
+    symbols = MarkSymbols.first(8).all
+    return tt.SentencePieceTokenizer.train(sentences, 300, user_symbols=symbols)
+
+
+def test_marks_are_one_token_each(tokenizer):
+    symbols = MarkSymbols.first(8)
+    assert [len(kind) for kind in tokenizer.mark_ids] == [8, 4, 4]
+    for symbol, index in zip(symbols.all, tokenizer.mark_ids.all, strict=True):
+        assert index in tokenizer.encode([f"a{symbol}b"])[0]
+        assert tokenizer.tokenize([f"a{symbol}b"]).to_list() == tokenizer.encode([f"a{symbol}b"])
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "table"])
+def test_symbols_are_added_after_the_subwords(letter_tokenizer, kind):
+    old = letter_tokenizer
+    if kind == "table":
+        special = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+        subwords = old.subwords(range(old.vocab_size))[::-1]  # padding is the last one
+        old = VocabularyTokenizer(vocabulary_model(subwords, old.splitter, special), old.splitter)
+    symbols = ["<BT>", *MarkSymbols.first(4).all]
+    new = with_symbols(old, symbols)
+    assert new.vocab_size == old.vocab_size + len(symbols) and new.pad_id == old.pad_id
+    assert new.encode(["a b c."]) == old.encode(["a b c."])
+    assert new.mark_ids == MarkIds(*(tuple(ids) for ids in np.split(
+        np.arange(old.vocab_size + 1, new.vocab_size), [4, 6])))  # fmt: skip
+    for text in ("<BT> a", "a \uf500b"):
+        assert new.tokenize([text]).to_list() == new.encode([text])
+        assert new.decode(new.encode([text])) == [text]
+    assert with_symbols(new, symbols).model == new.model
+    assert {*symbols} <= {*new.user_symbols}
+
+
+# An export with random weights, which translates nothing right, and keeps all pieces
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def server(request, randomise, tokenizer, tmp_path_factory):
+    """A session with the SavedModel of a model of random weights, greedy or with a beam."""
+    model = letters.random_model(randomise, vocab_size=tokenizer.vocab_size)
+    search = tt.Search(beam_size=request.param, max_length=letters.MAX_LENGTH)
+    translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
+    path = tt.export_saved_model(translator, tmp_path_factory.mktemp("saved_models") / "marks")
+    return Server(str(path))
+
+
+def counts(text, pieces):
+    return {piece: text.count(piece) for piece in pieces}
+
+
+TEXTS = [
+    "a {x} b %s c",
+    "<b>a</b> <i>b %s</i>, <b>c</b>",
+    "{x}",
+    "{x}{y} http://a.b/?c=1. And b {z}. {x}",
+    "%1 %2 %3 %4 %5 %6 %7 %8",
+    "<b><i><u><s>a</s></u></i></b>",
+    "a b c",
+    "",
+    "a\n{x}\nb {y}",
+    " ".join(f"ab cd {{{n}}}" for n in range(8)),
+    *(f"{{a}} {'b c ' * n}<b>%s</b>" for n in range(12)),  # longer than max_length, too
+]
+KEPT = sorted({*re.findall(r"\{\w+\}|%\w|</?\w>|http\S*1", "".join(TEXTS))})
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "translate_document", "translate_nbest"])
+def test_every_piece_is_in_every_translation(server, signature):
+    found = server.run(signature, TEXTS)
+    column = found["translations" if signature == "translate_nbest" else "translation"]
+    for number, (text, translations) in enumerate(zip(TEXTS, column, strict=True)):
+        if isinstance(translations, str):
+            translations = [translations]
+        if signature == "translate_nbest":
+            if found["truncated"][number]:  # the source lost its end, or has several lines
+                continue
+            scores = zip(translations, found["scores"][number], strict=True)
+            translations = [t for t, score in scores if score > -1e8]
+        if signature == "serving_default" and len(text) > 40:
+            continue  # what is beyond `max_length` is dropped
+        for translation in translations:
+            assert counts(translation, KEPT) == counts(text, KEPT)
+            tags = "".join(re.findall(r"</?\w>", translation))
+            while tags != (tags := re.sub(r"<(\w)></\1>", "", tags)):
+                pass
+            assert not tags
+
+
+def test_both_sides_of_a_pair_are_marked_alike(server, tokenizer):
+    texts = {"source": ["a {x} b"], "target": ["{x} a"]}
+    assert server.run("score", texts)["num_tokens"] == [4]  # a space, the mark, a, the end
+    subwords = server.run("align", texts)
+    assert "\uf500" in subwords["source_subwords"][0] and "\uf500" in subwords["target_subwords"][0]
+
+
+def test_terms_are_honoured(server):
+    texts = ["a File, the file name and files", "file", "A. b File.\nc file name", "a {file}", ""]
+    terms = [
+        "file\tDATEI\nfile name\tNAME X.",
+        "file\tDATEI",
+        "file name\tZ. Y\nFile\tF",
+        "",
+        "x\ty",
+    ]
+    found = server.run("translate_with_terms", {"text": texts, "terms": terms})["translation"]
+    expected = [{"DATEI": 1, "NAME X.": 1}, {"DATEI": 1}, {"F": 1, "Z. Y": 1}, {"{file}": 1}, {}]
+    for translation, each in zip(found, expected, strict=True):
+        assert counts(translation, each) == each
+
+
+@pytest.mark.parametrize(
+    ("text", "terms", "expected"),
+    [
+        ("Files and profile", "file\tX", "Files and profile"),
+        ("ÖL und Öltank, öl", "öl\tOil", "[Oil] und Öltank, [Oil]"),
+        ("NATO nato", "NATO\tNATO", "[NATO] nato"),
+        ("C++ (x) a.b", "c++\tC++\n(x)\ty\na.b\tz", "[C++] [y] [z]"),
+        ("打开文件", "打开\topen", "[open]文件"),
+        ("file file\u00a0name", "file name\tN\nfile\tF", "[F] [N]"),
+        ("http://file/ {file} file", "file\tF", "http://file/ {file} [F]"),
+        ("a b", "a\n\tx\na\tb\tc\n", "a b"),
+    ],
+)
+def test_terms_are_whole_words_longest_first(text, terms, expected):
+    begin, end = VERBATIM
+    found = insert_terms(tf.constant([text]), tf.constant([terms]), FEW).numpy()[0].decode()
+    assert found.replace(begin, "[").replace(end, "]") == expected
+
+
+def test_models_without_marks_translate_with_pieces_as_text(echo_translator):
+    text = "a {b} c"
+    assert echo_translator.module.translate_with_terms is None
+    assert echo_translator.n_best([text], 1)[0][0].text == text
+
+
+def test_a_translator_in_python_keeps_pieces_too(randomise, tokenizer):
+    model = letters.random_model(randomise, vocab_size=tokenizer.vocab_size)
+    search = tt.Search(max_length=letters.MAX_LENGTH)
+    for xla in (False, True):
+        translator = tt.Translator.from_model(model, tokenizer, tokenizer, search, xla=xla)
+        for text, translation in zip(TEXTS[:9], translator(TEXTS[:9]), strict=True):
+            assert counts(translation, KEPT) == counts(text, KEPT)

@@ -1,0 +1,79 @@
+"""Terms of a glossary, put into texts as pieces that a translation keeps."""
+
+import tensorflow as tf
+
+from tf_transformer.data.marks import CUT, Marks, Parts
+from tf_transformer.inference.sentences import CJK
+from tf_transformer.inference.text_reader import valid_utf8
+from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
+from tf_transformer.tokenizers.wordpiece import lower_case_tensor
+
+_BEGIN, _END = "\uf5c2", "\uf5c3"  # around each word, so that a term is found as whole words
+
+
+def insert_terms(text: tf.Tensor, terms: tf.Tensor, marks: Marks) -> tf.Tensor:
+    """Replace terms in texts by their translations, as pieces that a search may not change.
+
+    Longer terms come first. A term in small letters is found in any case. What is in a piece of the
+    text, such as an address, is no term.
+
+    Args:
+        text: string `(B,)`.
+        terms: string `(B,)`, lines of `source TAB target` for each text; other lines are ignored.
+        marks: The marks of the model.
+    """
+    same = tf.debugging.assert_equal(
+        tf.size(text), tf.size(terms), "text and terms must have equally many texts"
+    )
+    with tf.control_dependencies([] if same is None else [same]):
+        text = valid_utf8(text)
+    glossaries, index = tf.unique(valid_utf8(terms))
+
+    def step(number: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rows = tf.where(index == number)
+        found = _with_glossary(tf.gather_nd(texts, rows), glossaries[number], marks)
+        return number + 1, tf.tensor_scatter_nd_update(texts, rows, found)
+
+    return tf.while_loop(lambda number, _: number < tf.size(glossaries), step, [0, text])[1]
+
+
+def _with_glossary(text: tf.Tensor, glossary: tf.Tensor, marks: Marks) -> tf.Tensor:
+    lines = tf.strings.regex_replace(tf.strings.split(glossary, "\n"), RESERVED_PATTERN, "")
+    columns = tf.strings.split(lines, "\t")
+    is_term = (columns.row_lengths() == 2) & tf.strings.regex_full_match(lines, r"(?s).*\S.*\t.*")
+    columns = tf.ragged.boolean_mask(columns, is_term).to_tensor("", shape=[None, 2])
+    sources, targets = (tf.strings.strip(column) for column in tf.unstack(columns, axis=1))
+    order = tf.argsort(tf.strings.length(sources), direction="DESCENDING", stable=True)
+    sources, targets = tf.gather(sources, order), tf.gather(targets, order)
+
+    def replaced() -> tf.Tensor:
+        parts = marks.split(text)
+        with_terms = _with_terms(parts.flat, sources, targets)
+        return parts.joined(tf.where(parts.is_piece, parts.flat, with_terms))
+
+    return tf.cond(tf.size(sources) > 0, replaced, lambda: text)
+
+
+def _with_terms(text: tf.Tensor, sources: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Put the targets of terms in the place of their sources, from the longest to the shortest."""
+    lower = lower_case_tensor(sources)
+    pattern = tf.strings.regex_replace(_in_words(sources), r"([!-/:-@\[-`{-~])", r"\\\1")
+    pattern = tf.strings.regex_replace(pattern, r"[\s\p{Z}]+", r"[\\s\\p{Z}]+")
+    pattern = tf.where(lower == sources, tf.strings.join(["(?i:", pattern, ")"]), pattern)
+    pattern = tf.strings.join(["(", tf.strings.reduce_join(pattern, separator="|"), ")"])
+    cut = tf.raw_ops.RegexReplace(
+        input=_in_words(text), pattern=pattern, rewrite=CUT + rb"\1" + CUT, replace_global=True
+    )
+    parts = Parts(tf.strings.split(tf.strings.regex_replace(cut, f"[{_BEGIN}{_END}]", ""), CUT))
+    spaced = tf.strings.regex_replace(parts.flat, r"[\s\p{Z}]+", " ")
+    is_term = (spaced[:, None] == sources) | (lower_case_tensor(spaced)[:, None] == sources)
+    begin, end = VERBATIM
+    target = tf.strings.join([begin, tf.gather(targets, tf.argmax(is_term, axis=1)), end])
+    is_found = parts.is_piece & tf.reduce_any(is_term, axis=1)
+    return parts.joined(tf.where(is_found, target, parts.flat))
+
+
+def _in_words(text: tf.Tensor) -> tf.Tensor:
+    """Put signs around each word, and around each character of scripts without spaces."""
+    text = tf.strings.regex_replace(text, f"([{CJK}])", rf"{_BEGIN}\1{_END}")
+    return tf.strings.regex_replace(text, r"([\p{L}\p{M}\p{N}]+)", rf"{_BEGIN}\1{_END}")
