@@ -10,6 +10,7 @@ echo "Guten Morgen!" | tf-transformer translate saved_models/de_en
 import contextlib
 import functools
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from rich.console import Console
 
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
+from tf_transformer.data.glossary import read_terms
 from tf_transformer.data.text import decode_lines
 from tf_transformer.errors import InputError
 from tf_transformer.files import naming
@@ -44,6 +46,12 @@ class Options(Checked):
         "N translations of each line, searched as a whole; more than one as LINE ||| TRANSLATION "
         "||| SCORE, with lines counted from 0",
     )
+    terms: str | None = option(
+        None, "glossary: lines of SOURCE TAB TARGET (or .csv, .tbx), which is always followed", "F"
+    )
+    flags: bool = option(
+        False, "write JSON lines, which also say what a person should look at, and how sure it is"
+    )
     overwrite: bool = option(False, "replace an existing --output")
     search: SearchOptions = group(SearchOptions)
 
@@ -61,7 +69,8 @@ def run(options: Options) -> int:
             bar = {"description": "", "console": console, "transient": True, "disable": is_hidden}
             source = files.enter_context(rich.progress.open(options.input, "rb", **bar))
         lines = decode_lines(source, options.input or "standard input")
-        translator = open_translator(options.model, search.threads)
+        terms = read_terms(options.terms) if options.terms else None
+        translator = open_translator(options.model, search.threads, terms)
         search.require_beam(translator.search["beam_size"])
         given = search.model_dump(exclude={"threads"})
         given |= {"n_best": options.n_best or 1, "by_sentence": options.n_best is None}
@@ -77,7 +86,7 @@ def run(options: Options) -> int:
         long_sources, long_translations, dropped = [], [], []
         for number, translations in enumerate(results):
             with naming(options.output):
-                output.writelines(_written(number, translations, options.n_best or 1))
+                output.writelines(_written(number, translations, options))
             if translations[0].source_truncated:
                 long_sources.append(number + 1)
             elif translations[0].truncated:
@@ -111,12 +120,16 @@ def _check_output(options: Options) -> None:
         raise InputError(f"{output}: exists already. Give --overwrite to replace it.")
 
 
-def _written(number: int, translations: list["Translation"], n_best: int) -> Iterator[bytes]:
+def _written(number: int, translations: list["Translation"], options: Options) -> Iterator[bytes]:
     """Yield the lines of the output for a line of the input."""
     for translation in translations:
         # Byte fallback can make line breaks, but each translation must be one line.
         text = " ".join(translation.text.splitlines())
-        if n_best > 1:
+        if options.flags:
+            facts = {"line": number, "translation": text, "flags": translation.flags}
+            facts |= {"score": translation.score, "expected_chrf": translation.expected_chrf}
+            text = json.dumps(facts, ensure_ascii=False)
+        elif (options.n_best or 1) > 1:
             text = f"{number} ||| {text} ||| {translation.score:.4f}"
         yield text.encode() + b"\n"
 

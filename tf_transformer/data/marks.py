@@ -204,6 +204,28 @@ class Marks:
         found = tf.where(tf.reduce_any(equal, axis=1), found, parts.flat)
         return tf.reshape(parts.joined(found), tf.shape(texts))
 
+    def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        """Return whether texts `(B, n)` of each source have other pieces, or not as often.
+
+        What is no piece, but is written like one, such as `<none>`, does not count.
+        """
+
+        def pieces_of(text: tf.Tensor) -> tf.Tensor:
+            pieces = self.split(text).first_pieces()
+            return tf.where(_is_text(pieces), "", pieces)
+
+        of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
+        of_texts = tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
+
+        def counts(pieces: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+            equal = pieces[..., :, None] == others[..., None, :]
+            return tf.reduce_sum(tf.cast(equal & (pieces != "")[..., None], tf.int32), axis=-1)
+
+        source = of_source[:, None]
+        lost = counts(source, source) != counts(source, of_texts)
+        invented = (counts(of_texts, source) == 0) & (of_texts != "")
+        return tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1)
+
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""
         cut = tf.strings.regex_replace(text, self._pattern, CUT + rb"\1" + CUT)
@@ -234,9 +256,7 @@ class Marks:
         number = tf.where(is_opener, number, tf.gather(number, tf.maximum(opener, 0), batch_dims=1))
         in_pair = (is_opener | (opener >= 0)) & (number < num_pairs)
         pair = num_plain + number + tf.where(is_opener, 0, num_pairs)
-        is_text = tf.strings.regex_full_match(pieces, _AMBIGUOUS) & ~is_opener
-        is_text &= ~tf.strings.regex_full_match(pieces, _OF_HTML)
-        is_plain = may_be_marked & ~in_pair & ~is_text
+        is_plain = may_be_marked & ~in_pair & ~(_is_text(pieces) & ~is_opener)
         plain = tf.cumsum(tf.cast(is_plain, tf.int32), axis=1, exclusive=True)
         is_plain &= plain < num_plain
         return tf.where(in_pair, pair, tf.where(is_plain, plain, -1))
@@ -253,6 +273,12 @@ class Marks:
         is_here = columns[:, :, None] == tf.range(len(self._all))
         found = tf.gather(_plain(pieces), tf.argmax(is_here, axis=1), batch_dims=1)
         return tf.where(tf.reduce_any(is_here, axis=1), found, "")
+
+
+def _is_text(pieces: tf.Tensor) -> tf.Tensor:
+    """Return whether pieces are text in angle brackets, unless a partner makes them tags."""
+    is_ambiguous = tf.strings.regex_full_match(pieces, _AMBIGUOUS)
+    return is_ambiguous & ~tf.strings.regex_full_match(pieces, _OF_HTML)
 
 
 def _plain(text: tf.Tensor) -> tf.Tensor:

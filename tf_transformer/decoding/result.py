@@ -36,6 +36,21 @@ class Hypotheses(NamedTuple):
     truncated: tf.Tensor
 
 
+def replace_rows(old: Hypotheses, rows: tf.Tensor, new: Hypotheses, pad_id: int) -> Hypotheses:
+    """Return hypotheses in which those of some sentences, with indices `(R, 1)`, are new."""
+    size = tf.maximum(tf.shape(old.ids)[2], tf.shape(new.ids)[2])
+
+    def widened(ids: tf.Tensor) -> tf.Tensor:
+        paddings = [[0, 0], [0, 0], [0, size - tf.shape(ids)[2]]]
+        return tf.pad(ids, paddings, constant_values=pad_id)
+
+    old, new = (found._replace(ids=widened(found.ids)) for found in (old, new))
+    fields = zip(old, new, strict=True)
+    return Hypotheses(
+        *(tf.tensor_scatter_nd_update(before, rows, after) for before, after in fields)
+    )
+
+
 def append_ids(
     ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
 ) -> tf.Tensor:

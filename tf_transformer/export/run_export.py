@@ -11,6 +11,7 @@ from tf_transformer.data.corpus import load_validation
 from tf_transformer.data.text import ParallelText
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.export.alignment import choose_alignment
+from tf_transformer.export.calibration import calibrate
 from tf_transformer.export.ctranslate2 import export_ctranslate2
 from tf_transformer.export.folding import freeze
 from tf_transformer.export.manifest import version_folder
@@ -97,6 +98,8 @@ def export_run(
         return write_saved_model(module, path, version, {**manifest, **choices}, overwrite)
     if tag := config.data.source_tag:
         warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
+    if trained.target_tokenizer.mark_ids.all:
+        warn("CTranslate2's files lack marks: placeholders and tags may be lost there.")
     model, *tokenizers, _ = trained
     return export_ctranslate2(
         model,
@@ -165,6 +168,10 @@ def _tuned_translator(
         search, beam_size=choice.beam_size, length_penalty=choice.length_penalty
     )
     choices = {"search": {**choice._asdict(), "chosen": chosen}}
+    options = {"beam_size": choice.beam_size, "length_penalty": choice.length_penalty}
+    if usual := calibrate(translator, tokenizers, validation, **options):
+        search = dataclasses.replace(search, usual=usual)
+        choices["usual"] = usual._asdict()
     if alignment is not None:
         choices["alignment"] = alignment._asdict()
     return ExportTranslator(model, *tokenizers, search), choices

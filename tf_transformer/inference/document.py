@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.inference.results import Translation
+from tf_transformer.inference.results import Translation, joined
 from tf_transformer.inference.sentences import BREAK, CJK, Sentences, parts_of
 
 # Translations of rows of token ids: texts, string `(R,)`, and whether each was truncated.
@@ -134,10 +134,8 @@ def in_sentences(
     pairs = zip(found, numbered, strict=True)
     for _, of_text in itertools.groupby(pairs, key=lambda pair: pair[1][0]):
         parts, spaces = zip(*((best, space) for (best,), (*_, space) in of_text), strict=True)
-        lines, *numbers = zip(*parts, strict=True)
-        text = lines[0] + spaces[0]
-        if len(lines) > 1:
-            joined = _joined(tf.constant(lines), [0] * len(lines), 1, spaces)
-            text = joined.numpy()[0].decode()
-        score, log_prob, length, *truncated = map(sum, numbers)
-        yield [Translation(text, score, log_prob, length, *map(bool, truncated))]
+        text = parts[0].text + spaces[0]
+        if len(parts) > 1:
+            lines = tf.constant([part.text for part in parts])
+            text = _joined(lines, [0] * len(parts), 1, spaces).numpy()[0].decode()
+        yield [joined(parts, text)]

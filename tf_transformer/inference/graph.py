@@ -12,12 +12,13 @@ import tensorflow_text  # noqa: F401
 
 from tf_transformer.data.marks import Marked, Marks
 from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.constraints import Constraint, MarksOnce
+from tf_transformer.decoding.constraints import Constraint, MarksOnce, NoRepeats
 from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.result import Hypotheses, output_limits
+from tf_transformer.decoding.result import Hypotheses, output_limits, replace_rows
 from tf_transformer.decoding.translation_model import Cache, TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import Rows, translate_sentences
+from tf_transformer.inference.flags import Found, Usual, expected_chrf, flags_of, has_loop
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import (
@@ -52,14 +53,17 @@ _HYPOTHESES = (
     tf.TensorSpec([None, None, None], tf.int32),
     *(tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.float32, tf.float32, tf.bool)),
 )
-# Whether text may be lost, and the fields of `Marked`.
+_SEARCHED = (*_HYPOTHESES, tf.TensorSpec([None], tf.bool))
+# The first four fields of `Found`, and the fields of `Marked`.
 _OF_SOURCE = (
-    tf.TensorSpec([None], tf.bool),
+    *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.int32, tf.bool)),
     tf.TensorSpec([None], tf.string),
     tf.TensorSpec([None, None], tf.string),
 )
-_NOT_INLINED = {"_noinline": True}
+_REPEATED = 3  # tokens of a sequence that may not be repeated in a second search
 Tensors = dict[str, tf.Tensor]
+# The fields of `Hypotheses`, and whether the search was repeated.
+Searched = tuple[tf.Tensor, ...]
 # The inputs of a search compiled by XLA, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
 
@@ -67,6 +71,12 @@ SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
 def _function(*specs: tf.TensorSpec) -> Callable:
     # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
     return functools.partial(tf.function, input_signature=specs, autograph=False)
+
+
+# If a function is inlined, each of its operations costs time where it is not called, too.
+_not_inlined = functools.partial(
+    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +98,9 @@ class Search:
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
         mark_pattern: What is a piece of a text that is copied, see `Marks`.
+        repair_loops: Whether to search once more, without repeated sequences of three tokens, where
+            a translation repeats itself and its source does not.
+        usual: What translations are usually like, for flags; None if that is not known.
 
     Example:
         >>> search = tt.Search(beam_size=4, max_length=16)
@@ -107,6 +120,8 @@ class Search:
     by_sentence: bool = True
     alignment: Alignment | None = None
     mark_pattern: str | None = None
+    repair_loops: bool = True
+    usual: Usual | None = None
 
     def require_fit(
         self,
@@ -142,6 +157,7 @@ class Search:
 class ModelSearch:
     """The searches for translations by a model, from token ids to `Hypotheses`.
 
+    Each also returns, bool `(B,)`, which sentences were searched once more to repair a loop.
     `is_fixed` says whether all sizes are known before the search, as XLA requires.
     """
 
@@ -154,13 +170,13 @@ class ModelSearch:
     @_function(*SEARCH_SPECS)
     def greedy(
         self, source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
-    ) -> Hypotheses:
+    ) -> Searched:
         """Search greedily."""
         search = functools.partial(greedy_search, length_penalty=length_penalty)
         return self._run(search, source_ids, limits)
 
     @_function(*_SOURCE)
-    def greedy_ids(self, source_ids: tf.Tensor, limits: tf.Tensor) -> Hypotheses:
+    def greedy_ids(self, source_ids: tf.Tensor, limits: tf.Tensor) -> Searched:
         """Search greedily without scores, which takes less time."""
         search = functools.partial(greedy_search, length_penalty=0.0, with_log_probs=False)
         return self._run(search, source_ids, limits)
@@ -173,44 +189,65 @@ class ModelSearch:
         beam_size: tf.Tensor,
         length_penalty: tf.Tensor,
         n_best: tf.Tensor,
-    ) -> Hypotheses:
+    ) -> Searched:
         """Search with a beam."""
         options = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
         return self._run(functools.partial(beam_search, **options), source_ids, limits)
 
     def _run(
         self, search: Callable[..., Hypotheses], source_ids: tf.Tensor, limits: tf.Tensor
-    ) -> Hypotheses:
+    ) -> Searched:
         num_steps = None
         if self.is_fixed:  # XLA must derive the largest number of steps from a shape
             num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
         ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
+        never = []
+        if not self.settings.allow_unknown:
+            never = [self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
+        marks, target_marks = self.source_marks, getattr(self.tokenizer, "mark_ids", MarkIds())
 
         def found(
-            limits: tf.Tensor, never: Sequence[int], constraints: Sequence[Constraint] = ()
+            source_ids: tf.Tensor,
+            limits: tf.Tensor,
+            constraints: Sequence[Constraint] = (),
+            never: Sequence[int] = never,
         ) -> Hypotheses:
             cache = self.model.start_decoding(source_ids, num_steps=num_steps)
             options = {"num_steps": num_steps, "constraints": constraints, **ids}
             return search(functools.partial(self._decode_step, never), cache, limits, **options)
 
-        never = []
-        if not self.settings.allow_unknown:
-            never = [self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
-        if not self.source_marks.plain:
-            return found(limits, never)
-        target_marks = self.tokenizer.mark_ids
-        is_mark = tf.reduce_any(source_ids[:, :, None] == self.source_marks.all, axis=2)
+        def with_all_marks(
+            source_ids: tf.Tensor, limits: tf.Tensor, constraints: Sequence[Constraint] = ()
+        ) -> Hypotheses:
+            is_mark = tf.reduce_any(source_ids[:, :, None] == marks.all, axis=2)
+            if num_steps is None:
+                limits = tf.maximum(limits, tf.reduce_sum(tf.cast(is_mark, tf.int32), axis=1))
+            once = MarksOnce(source_ids, marks, target_marks, ids["eos_id"])
+            return found(source_ids, limits, [once, *constraints])
 
-        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
-        def found_with_marks() -> Hypotheses:
-            marks = self.source_marks, target_marks
-            marks_once = MarksOnce(source_ids, *marks, self.tokenizer.eos_id)
-            num_marks = tf.reduce_sum(tf.cast(is_mark, tf.int32), axis=1)
-            room = limits if num_steps is not None else tf.maximum(limits, num_marks)
-            return found(room, never, [marks_once])
+        if marks.plain:
+            hypotheses = tf.cond(
+                tf.reduce_any(source_ids[:, :, None] == marks.all),
+                _not_inlined(lambda: with_all_marks(source_ids, limits)),
+                lambda: found(source_ids, limits, never=never + target_marks.all),
+            )
+        else:
+            hypotheses = found(source_ids, limits)
+        if self.is_fixed or not self.settings.repair_loops:
+            return *hypotheses, tf.zeros_like(limits, tf.bool)
+        source_lengths = tf.reduce_sum(tf.cast(source_ids != ids["pad_id"], tf.int32), axis=1)
+        loops = has_loop(hypotheses.ids[:, 0], hypotheses.lengths[:, 0])
 
-        without_marks = functools.partial(found, limits, never + target_marks.all)
-        return tf.cond(tf.reduce_any(is_mark), found_with_marks, without_marks)
+        @_not_inlined
+        def again() -> Searched:
+            loops_only = loops & ~has_loop(source_ids, source_lengths)
+            rows = tf.where(loops_only)
+            few = tf.gather_nd(source_ids, rows), tf.gather_nd(limits, rows)
+            no_repeats = NoRepeats(tf.ones_like(few[1], tf.bool), _REPEATED)
+            better = (with_all_marks if marks.plain else found)(*few, [no_repeats])
+            return *replace_rows(hypotheses, rows, better, ids["pad_id"]), loops_only
+
+        return tf.cond(tf.reduce_any(loops), again, lambda: (*hypotheses, loops))
 
     def _decode_step(
         self, never: Sequence[int], token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
@@ -275,13 +312,15 @@ class ExportTranslator(tf.Module):
         self.source = source = TextReader(source_tokenizer, search.max_length, *folding)
         self.target = target = TextReader(target_tokenizer, search.max_length)
         self.marks = marks = Marks.of(source_tokenizer, target_tokenizer, search.mark_pattern)
+        self._pieces = marks or Marks(0, search.mark_pattern)
         settings = search, source_tokenizer.mark_ids if marks else MarkIds()
         self.searches = ModelSearch(model, target_tokenizer, *settings)
         self._fixed_searches = ModelSearch(model, target_tokenizer, *settings, is_fixed=True)
         forced = TeacherForcing(model, source, target, search.alignment, marks)
         self.score = _function(*_PAIRS)(forced.score) if can_score(model) else None
-        with_terms = _function(_TEXT, _TERMS)(self._translate_with_terms)
-        self.translate_with_terms = with_terms if marks else None
+        functions = self._insert_terms, self._translate_with_terms
+        with_terms = (_function(_TEXT, _TERMS)(f) if marks else None for f in functions)
+        self.insert_terms, self.translate_with_terms = with_terms
         is_aligning = can_align(model, source, target)
         self.align = _function(*_PAIRS)(forced.align) if is_aligning else None
         # The parts that XLA can compile, for callers of the loaded object.
@@ -302,7 +341,7 @@ class ExportTranslator(tf.Module):
 
         # If it were inlined, each of its operations would cost time where it is not called, too: a
         # tenth of the time of one sentence.
-        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
+        @_not_inlined
         def in_sentences() -> tf.Tensor:
             sentences = split_lines(text, self.search.by_sentence)
             return self._translate_sentences(sentences, is_cut=True)["translation"]
@@ -317,8 +356,11 @@ class ExportTranslator(tf.Module):
         several = tf.reduce_any(has_several(text)) | (tf.size(text) > _TEXTS_TOGETHER)
         return {"translation": tf.cond(several, in_sentences, whole)}
 
+    def _insert_terms(self, text: tf.Tensor, terms: tf.Tensor) -> tf.Tensor:
+        return insert_terms(text, terms, self.marks)
+
     def _translate_with_terms(self, text: tf.Tensor, terms: tf.Tensor) -> Tensors:
-        return self.translate(insert_terms(text, terms, self.marks))
+        return self.translate(self._insert_terms(text, terms))
 
     @_function(_TEXT)
     def translate_nbest(self, text: tf.Tensor) -> Tensors:
@@ -327,7 +369,8 @@ class ExportTranslator(tf.Module):
         n_best = beam_size if beam_size > 1 else min(4, self.target.tokenizer.vocab_size)
         found = self.beam(text, n_best, self.search.length_penalty, n_best)
         truncated = found["source_truncated"] | tf.reduce_any(found["truncated"], axis=1)
-        outputs = {name: found[name] for name in ("translations", "scores", "lengths")}
+        names = ("translations", "scores", "lengths", "flags", "expected_chrf")
+        outputs = {name: found[name] for name in names if name in found}
         return {**outputs, "truncated": truncated}
 
     @_function(_TEXT)
@@ -354,23 +397,59 @@ class ExportTranslator(tf.Module):
 
     @_function(_TEXT)
     def tokenize(self, text: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return source ids `(B, S)`, limits `(B,)`, and what `detokenize` needs of the source.
-
-        The latter are whether text may be lost, bool `(B,)`, and the fields of `Marked`.
-        """
+        """Return source ids `(B, S)`, limits `(B,)`, and what `detokenize` needs of the source."""
         text = valid_utf8(text)
         marked = self._marked(text)
         tokens, truncated = self.source.first_tokens(marked.text)
         # A model trained on sentences often translates only the first of several lines.
         several_lines = tf.strings.regex_full_match(text, rf"(?s).*\S.*{BREAK}.*\S.*")
-        return *self._search_inputs(tokens), truncated | several_lines, *marked
+        source_ids, limits = self._search_inputs(tokens)
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        return source_ids, limits, text, lengths, limits, truncated | several_lines, *marked
 
-    @_function(*_HYPOTHESES, *_OF_SOURCE)
+    @_function(*_SEARCHED, *_OF_SOURCE)
     def detokenize(self, *fields: tf.Tensor) -> Tensors:
-        """Return `_texts_of` the fields of `Hypotheses` and the rest that `tokenize` returns."""
-        *hypotheses, source_truncated, text, pieces = fields
-        found = self._texts_of(Hypotheses(*hypotheses), Marked(text, pieces))
-        return {**found, "source_truncated": source_truncated}
+        """Return the texts of hypotheses with scores, lengths and flags, and what was truncated.
+
+        Takes what a search returns, and the rest that `tokenize` returns. If several hypotheses
+        have the same text in different subwords, only the best is kept.
+        """
+        hypotheses, loops = Hypotheses(*fields[:5]), fields[5]
+        of_source, marked = fields[6:10], Marked(*fields[10:])
+        ids, lengths = hypotheses.ids, hypotheses.lengths
+        batch_size, n_best = tf.unstack(tf.shape(lengths))
+        decoded = self._decoded(
+            tf.reshape(ids, [batch_size * n_best, -1]), tf.reshape(lengths, [-1])
+        )
+        decoded = tf.reshape(decoded, [batch_size, n_best])
+        texts = tf.strings.regex_replace(decoded, "\ufffd", "")  # bytes that form no character
+        bytes_dropped = texts != decoded
+        texts = self._unmarked(texts, marked)
+        ranks = tf.range(n_best)
+        is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
+        repeats = tf.reduce_any(is_same, axis=2)
+        truncated = hypotheses.truncated & (lengths > 0)
+        usual = self.search.usual
+        found = Found(*of_source, loops, texts, ids, lengths, truncated)
+        outputs = {
+            "translations": tf.where(repeats, "", texts),
+            "lengths": tf.where(repeats, 0, lengths),
+            "truncated": truncated & ~repeats,
+            "bytes_dropped": bytes_dropped & ~repeats,
+            "flags": tf.where(repeats, "", flags_of(found, self._pieces, usual)),
+        }
+        for name in ("scores", "log_probs"):
+            values = tf.where(repeats, MISSING_SCORE, getattr(hypotheses, name))
+            outputs[name] = tf.maximum(values, MISSING_SCORE)
+        if usual is not None:
+            outputs["expected_chrf"] = expected_chrf(outputs["log_probs"], lengths, usual)
+        order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
+        outputs = {name: tf.gather(f, order, batch_dims=1) for name, f in outputs.items()}
+        return {**outputs, "source_truncated": found.is_lost}
+
+    def _decoded(self, ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Return the texts of ids `(N, T)`."""
+        return self.target.tokenizer.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
 
     def _marked(self, text: tf.Tensor) -> Marked:
         """Put marks in place of the pieces of texts, string `(B,)`, if the model has marks."""
@@ -378,7 +457,7 @@ class ExportTranslator(tf.Module):
             return Marked(text, tf.zeros([tf.size(text), 0], tf.string))
         mark, num_marks = self.marks.mark, len(self.marks.symbols.all)
 
-        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
+        @_not_inlined
         def with_marks() -> Marked:
             return mark(text)
 
@@ -393,39 +472,11 @@ class ExportTranslator(tf.Module):
             return texts
         unmark = self.marks.unmark
 
-        @functools.partial(tf.function, autograph=False, experimental_attributes=_NOT_INLINED)
+        @_not_inlined
         def with_pieces() -> tf.Tensor:
             return unmark(texts, marked)
 
         return tf.cond(tf.reduce_any(marked.pieces != ""), with_pieces, lambda: texts)
-
-    def _texts_of(self, hypotheses: Hypotheses, marked: Marked) -> Tensors:
-        """Return the texts of hypotheses with scores and lengths, and what was truncated.
-
-        If several hypotheses have the same text in different subwords, only the best is kept.
-        """
-        ids, lengths = hypotheses.ids, hypotheses.lengths
-        batch_size, n_best = tf.unstack(tf.shape(lengths))
-        ids = tf.reshape(ids, [batch_size * n_best, tf.shape(ids)[2]])
-        rows = tf.RaggedTensor.from_tensor(ids, tf.reshape(lengths, [-1]))
-        decoded = tf.reshape(self.target.tokenizer.detokenize(rows), [batch_size, n_best])
-        texts = tf.strings.regex_replace(decoded, "\ufffd", "")  # bytes that form no character
-        bytes_dropped = texts != decoded
-        texts = self._unmarked(texts, marked)
-        ranks = tf.range(n_best)
-        is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
-        repeats = tf.reduce_any(is_same, axis=2)
-        found = {
-            "translations": tf.where(repeats, "", texts),
-            "lengths": tf.where(repeats, 0, lengths),
-            "truncated": hypotheses.truncated & (lengths > 0) & ~repeats,
-            "bytes_dropped": bytes_dropped & ~repeats,
-        }
-        for name in ("scores", "log_probs"):
-            values = tf.where(repeats, MISSING_SCORE, getattr(hypotheses, name))
-            found[name] = tf.maximum(values, MISSING_SCORE)
-        order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
-        return {name: tf.gather(field, order, batch_dims=1) for name, field in found.items()}
 
     def _translate_sentences(self, sentences: Sentences, is_cut: bool = False) -> Tensors:
         """Return what `translate_sentences` does; with `is_cut`, long ones lose the rest."""
@@ -445,11 +496,11 @@ class ExportTranslator(tf.Module):
         """Return translations of rows of tokens, with marks, and whether each was truncated."""
         inputs, search = self._search_inputs(tokens), self.search
         if search.beam_size == 1:
-            found = self.searches.greedy_ids(*inputs)
+            *found, _ = self.searches.greedy_ids(*inputs)
         else:
-            found = self.searches.beam(*inputs, search.beam_size, search.length_penalty, 1)
-        ids, lengths = found.ids[:, 0], found.lengths[:, 0]
-        texts = self.target.tokenizer.detokenize(tf.RaggedTensor.from_tensor(ids, lengths))
+            *found, _ = self.searches.beam(*inputs, search.beam_size, search.length_penalty, 1)
+        found = Hypotheses(*found)
+        texts = self._decoded(found.ids[:, 0], found.lengths[:, 0])
         return tf.strings.regex_replace(texts, "\ufffd", ""), found.truncated[:, 0]
 
     def _search_inputs(self, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,6 +1,6 @@
 """The results of a translator, for clients too: importing them does not load TensorFlow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,9 @@ class Translation(NamedTuple):
         truncated: Whether the translation reached its limit before an end token.
         source_truncated: Whether source tokens were dropped, or several lines searched as one.
         bytes_dropped: Whether the model wrote bytes that form no character; the text lacks them.
+        flags: What a person should look at, see `inference.flags.flags_of`.
+        expected_chrf: The chrF that translations of this probability had on the validation text;
+            None if the export did not measure it.
 
     Example:
         >>> [[best]] = translator.stream(["Good morning!"])
@@ -35,6 +38,20 @@ class Translation(NamedTuple):
     truncated: bool
     source_truncated: bool
     bytes_dropped: bool = False
+    flags: tuple[str, ...] = ()
+    expected_chrf: float | None = None
+
+
+def joined(parts: Sequence[Translation], text: str) -> Translation:
+    """Return the translation of a text that has several sentences."""
+    if len(parts) == 1:
+        return parts[0]._replace(text=text)
+    sums = [sum(column) for column in zip(*(part[1:4] for part in parts), strict=True)]
+    any_of = [any(column) for column in zip(*(part[4:7] for part in parts), strict=True)]
+    flags = tuple(dict.fromkeys(flag for part in parts for flag in part.flags))
+    if (chrf := parts[0].expected_chrf) is not None:
+        chrf = sum(p.expected_chrf * (p.length + 1) for p in parts) / (sums[2] + len(parts))
+    return Translation(text, *sums, *any_of, flags, chrf)
 
 
 class TargetProbability(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.data.glossary import terms_in
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import in_sentences
 from tf_transformer.inference.graph import ExportTranslator, Search, require_search
@@ -42,6 +43,11 @@ class Translator:
         xla: Whether XLA compiles the search, once for each of the few sizes to which batches are
             then padded. It makes single sentences faster if the model is small, and batches slower.
         threads: Number of batches translated at a time; None means one for each core.
+        terms: A glossary, which every translation follows: terms and their translations. A term in
+            small letters is found in any case. What shall not be translated translates to itself.
+
+    Raises:
+        ValueError: There are terms, but the model has no marks to put in their place.
 
     Example:
         >>> translator = tt.Translator.from_model(model, tokenizer, tokenizer)
@@ -51,8 +57,18 @@ class Translator:
         True
     """
 
-    def __init__(self, module: Any, *, xla: bool = False, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        module: Any,
+        *,
+        xla: bool = False,
+        threads: int | None = None,
+        terms: Mapping[str, str] | None = None,
+    ) -> None:
         require_no_fork()
+        self._terms = terms or {}
+        if terms and getattr(module, "insert_terms", None) is None:
+            raise InputError("this model has no marks, so it cannot follow terms. Train one anew.")
         self.module = module
         self._threads = threads or num_cores()
         self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
@@ -70,23 +86,29 @@ class Translator:
         *,
         xla: bool = False,
         threads: int | None = None,
+        terms: Mapping[str, str] | None = None,
     ) -> "Translator":
         """Make a translator that always uses the current weights of a model in memory.
 
         The first four arguments are those of `ExportTranslator`.
         """
         module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
-        return cls(module, xla=xla, threads=threads)
+        return cls(module, xla=xla, threads=threads, terms=terms)
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, xla: bool = False, threads: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        xla: bool = False,
+        threads: int | None = None,
+        terms: Mapping[str, str] | None = None,
     ) -> "Translator":
         """Load a SavedModel.
 
         Args:
             path: A version such as `saved_models/de_en/1`, or its parent, for the highest version.
-            xla, threads: As above.
+            xla, threads, terms: As above.
 
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is not a translator.
@@ -109,7 +131,7 @@ class Translator:
             raise SavedModelError(
                 f"{folder}: no translator of this version; write one with tf-transformer export."
             )
-        return cls(loaded, xla=xla, threads=threads)
+        return cls(loaded, xla=xla, threads=threads, terms=terms)
 
     @property
     def search(self) -> dict[str, float]:
@@ -153,7 +175,7 @@ class Translator:
         """
         if isinstance(texts, str):
             return self.document([texts])[0]
-        found = self.module.translate_document(_constant(_checked(texts)))
+        found = self.module.translate_document(_constant(self._with_terms(_checked(texts))))
         return [text.decode("utf-8") for text in found["translation"].numpy()]
 
     def n_best(
@@ -199,7 +221,7 @@ class Translator:
         Raises:
             ValueError: A number is out of range, or the model's logits are not finite.
         """
-        texts, settings = _checked(texts), self._settings
+        texts, settings = self._with_terms(_checked(texts)), self._settings
         # Convert here, so that type errors are raised here: TensorFlow would hold a lock after its
         # own error, and every later search from another thread would wait forever.
         beam_size = operator.index(settings["beam_size"] if beam_size is None else beam_size)
@@ -253,6 +275,18 @@ class Translator:
         rows = self._rows_of_pairs("align", sources, targets, batch_size)
         return [AlignedPair.of(row) for row in rows]
 
+    def _with_terms(self, texts: Iterator[str]) -> Iterator[str]:
+        """Return the texts with the translations of terms in their place, if there are terms."""
+        if not self._terms:
+            return texts
+
+        def inserted() -> Iterator[str]:
+            for text in texts:
+                terms = _constant([terms_in(text, self._terms)])
+                yield self.module.insert_terms(_constant([text]), terms).numpy()[0].decode()
+
+        return inserted()
+
     def _rows_of_pairs(
         self, name: str, sources: Iterable[str], targets: Iterable[str], batch_size: int
     ) -> list[dict[str, Any]]:
@@ -289,7 +323,9 @@ def _translations(row: Mapping[str, Any]) -> list[Translation]:
     """Return the translations of one text in the order of their scores."""
     names = ("translations", "scores", "log_probs", "lengths", "truncated")
     columns = *(row[name] for name in names), itertools.repeat(row["source_truncated"])
-    found = map(Translation, *columns, row["bytes_dropped"])
+    flags = (tuple(filter(None, names.split(","))) for names in row["flags"])
+    expected = row.get("expected_chrf", itertools.repeat(None))
+    found = map(Translation, *columns, row["bytes_dropped"], flags, expected)
     if found := [translation for translation in found if translation.score > MISSING_SCORE]:
         return found
     raise InputError("the model's logits are not finite, so its weights are not either.")

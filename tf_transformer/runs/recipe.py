@@ -28,6 +28,7 @@ _CHARACTERS_PER_TOKEN = 3.6
 # cores do not shorten.
 _WEIGHTS_PER_SECOND = 1.4e10
 _SECONDS_NOT_SHARED = 0.03
+_FEWEST_SUBWORDS = 1000  # of a vocabulary with marks
 _VOCAB_SIZE_OF_IMPORTS = 32_000  # usual
 # The metric for each value of the setting `criterion`, and the reason to choose it.
 _METRICS = {
@@ -141,7 +142,9 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         reason = "noise is only for 2,000 to 1,000,000 pairs without a cache of token ids"
         if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
-    has_marks = translates(config) and data.corpus not in ("copy", "reverse")
+    # Imported vocabularies get marks, whatever their size; so small a given one has no room.
+    has_room = is_tuning or (config.tokenizer.vocab_size or _FEWEST_SUBWORDS) >= _FEWEST_SUBWORDS
+    has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
     marks, practice = (16, 0.2 if noise else 0.0) if has_marks else (0, 0.0)
     rules |= _choices_of_budget(config, budget, source) | {
         "training.batch_parts": (

@@ -66,7 +66,7 @@ def translator_of(
 ) -> Translator:
     """Make a greedy translator that processes sources like an export of the run.
 
-    The `options` are `xla` and `threads`; see `Translator`.
+    The `options` are `xla`, `threads` and `terms`; see `Translator`.
     """
     require_translator(model.config)
     return Translator.from_model(model, *tokenizers, search_of(data), **options)

@@ -1,0 +1,56 @@
+"""Glossaries: terms and the translations that they must have."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tf_transformer.data.text import DataError, FilePath, stream_lines
+
+
+def read_terms(path: FilePath) -> dict[str, str]:
+    """Read a glossary: a TBX file, a CSV file, or lines of `source TAB target`.
+
+    In TBX the first two languages of an entry are source and target, each with its first term.
+
+    Raises:
+        DataError: The file cannot be read, or has no terms.
+    """
+    suffix, lines = Path(path).suffix.lower(), list(stream_lines(path))
+    if suffix in (".tbx", ".xml"):
+        rows = _rows_of_tbx(path, "\n".join(lines))
+    elif suffix == ".csv":
+        rows = list(csv.reader(lines))
+    else:
+        rows = [line.split("\t") for line in lines if line.strip()]
+    for number, row in enumerate(rows, 1):
+        if len(row) < 2 or not row[0].strip():
+            raise DataError(f"{path}, entry {number}: needs a term and its translation")
+    return {source.strip(): target.strip() for source, target, *_ in rows}
+
+
+def _rows_of_tbx(path: FilePath, text: str) -> list[list[str]]:
+    if "<!ENTITY" in text:  # no entity is ever expanded
+        raise DataError(f"{path}: defines entities, which are not read; write them out")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise DataError(f"{path}: is not valid XML ({error}); check the file") from None
+    entries = [*_elements(root, "termEntry"), *_elements(root, "conceptEntry")]
+    languages = ([*_elements(e, "langSet"), *_elements(e, "langSec")] for e in entries)
+    return [
+        ["".join(term.itertext()) for each in entry for term in _elements(each, "term")[:1]]
+        for entry in languages
+    ]
+
+
+def _elements(parent: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    """Return the elements of a name in any namespace."""
+    return parent.findall(f".//{{*}}{name}")
+
+
+def terms_in(text: str, terms: Mapping[str, str]) -> str:
+    """Return the terms that may be in a text as lines of `source TAB target`."""
+    folded = " ".join(text.casefold().split())
+    found = (t for t in terms.items() if " ".join(t[0].casefold().split()) in folded)
+    return "\n".join(map("\t".join, found))

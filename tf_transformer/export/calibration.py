@@ -1,0 +1,56 @@
+"""What translations of a validation text are usually like, which an export keeps for its flags."""
+
+import numpy as np
+import sacrebleu
+
+from tf_transformer.data.text import ParallelText
+from tf_transformer.inference.flags import SMOOTHING, Usual
+from tf_transformer.inference.translator import Translator
+from tf_transformer.runs.restore import Tokenizers
+
+_FEWEST_PAIRS = 50
+_BINS = 20
+_PERCENTILES = 0.5, 99.5
+
+
+def calibrate(
+    translator: Translator, tokenizers: Tokenizers, validation: ParallelText, **options: float
+) -> Usual | None:
+    """Measure the ratios of lengths and the chrF of translations; None for fewer than 50 pairs.
+
+    The `options` are those of the search, see `Translator.stream`. The chrF of a translation rises
+    with its log-probability per token, or stays, by isotonic regression over twenty bins of equally
+    many sentences.
+    """
+    if len(validation) < _FEWEST_PAIRS:
+        return None
+    lengths = (
+        np.array([len(ids) + SMOOTHING for ids in tokenizer.encode(side)])
+        for tokenizer, side in zip(
+            tokenizers, (validation.sources, validation.targets), strict=True
+        )
+    )
+    source_lengths, target_lengths = lengths
+    ratios = np.percentile(target_lengths / source_lengths, _PERCENTILES)
+    found = [best for (best,) in translator.stream(validation.sources, **options)]
+    per_token = np.array([best.log_prob / (best.length + 1) for best in found])
+    metric = sacrebleu.CHRF()
+    chrf = np.array([
+        metric.sentence_score(best.text, [reference]).score
+        for best, reference in zip(found, validation.targets, strict=True)
+    ])  # fmt: skip
+    order = np.argsort(per_token)
+    bins = np.array_split(order, min(_BINS, len(order) // 10))
+    xs, ys = ([float(values[rows].mean()) for rows in bins] for values in (per_token, chrf))
+    return Usual(tuple(map(float, ratios)), tuple(zip(xs, isotonic(ys), strict=True)))
+
+
+def isotonic(values: list[float]) -> list[float]:
+    """Return the rising values nearest to the given ones, by pooling neighbours that fall."""
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([value])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    return [float(np.mean(pool)) for pool in pools for _ in pool]
