@@ -26,7 +26,8 @@ class DataConfig:
     """The corpus of a run, and how its sentences are batched."""
 
     corpus: str | None = optional(
-        "text, tsv, monolingual, phrasebook, copy, reverse or tfds:NAME (default: from the files)"
+        "text, tsv, file, monolingual, phrasebook, copy, reverse or tfds:NAME (default: from the "
+        "files)"
     )
     train_source: Texts | None = optional(
         "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'; "
@@ -45,6 +46,10 @@ class DataConfig:
     train_tsv: Texts | None = optional("pairs as source TAB target, one per line", _LOCAL)
     validation_tsv: Texts | None = optional(
         "validation pairs; default: a part of each corpus", _LOCAL
+    )
+    train_file: Texts | None = optional("pairs of a TMX, PO or XLIFF file", _LOCAL)
+    validation_file: Texts | None = optional(
+        "the same for validation; default: a part of each corpus", _LOCAL
     )
     train_text: Texts | None = optional(
         "sentences without translations, for a language model; plain or gzip; or a pattern", _LOCAL
@@ -115,7 +120,9 @@ class DataConfig:
     )
 
     # Each side of a corpus is a file for training and a file for validation.
-    SIDES: ClassVar = {"text": ("source", "target"), "tsv": ("tsv",), "monolingual": ("text",)}
+    SIDES: ClassVar = {
+        "text": ("source", "target"), "tsv": ("tsv",), "file": ("file",), "monolingual": ("text",)
+    }  # fmt: skip
     # An imported run has the corpus "none".
     CORPORA: ClassVar = (*SIDES, "phrasebook", "copy", "reverse", "none")
 

@@ -19,7 +19,9 @@ import time
 
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
+from tf_transformer.data.glossary import read_terms
 from tf_transformer.data.text import TextFiles, stream_aligned
+from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
@@ -42,6 +44,13 @@ class Options(Checked):
         "also score the sources in capitals, without capitals, without final punctuation, with "
         "typing errors, with decomposed accents, and with soft hyphens or zero-width spaces",
     )
+    file: str | None = option(None, "test set of a TMX, PO or XLIFF file", "F")
+    suite: bool = option(
+        False,
+        "also count kept placeholders and tags, terms, loops and the like, and score short texts, "
+        "titles and capitals",
+    )
+    terms: str | None = option(None, "glossary to follow, see translate --help", "F")
     search: SearchOptions = group(SearchOptions)
 
 
@@ -51,6 +60,14 @@ def run(options: Options) -> int:
     others = (*sources, *references, options.robustness, options.perplexity, options.compare)
     if options.text and any(others):
         raise ConfigError("--text is read alone: omit the options for translations.")
+    if options.file and any((options.text, *sources, *references)):
+        raise ConfigError("--file has sources and references. Omit the other texts.")
+    if options.suite and (options.text or options.perplexity or options.compare):
+        raise ConfigError("--suite reports on one model's translations. Omit it.")
+    if options.file:
+        sets = [tuple(map(list, zip(*read_pairs(options.file), strict=True)))]
+        print(json.dumps(_scores(options, *sets[0])))
+        return 0
     if not options.text and not (sources or references):
         raise ConfigError("give --source and --reference, or --text. See evaluate --help")
     if not options.text and not (sources and references):
@@ -107,9 +124,11 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     """Translate the sources, and print and return the scores of the translations."""
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import corpus_score
+    from tf_transformer.inference.suite import suite, table
 
     given = options.search
-    translator = open_translator(options.model, given.threads)
+    terms = read_terms(options.terms) if options.terms else {}
+    translator = open_translator(options.model, given.threads, terms)
     given.require_beam(translator.search["beam_size"])
     options_of_search = given.model_dump(exclude={"threads"})
     translate = functools.partial(translator, **options_of_search)
@@ -139,6 +158,9 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
             bleu = f"{row.bleu:8.2f}{row.bleu - scores.bleu:+8.2f}"
             print(f"{name:{width}}{bleu}{row.chrf:8.2f}{row.chrf - scores.chrf:+8.2f}")
         results["robustness"] = {name: row.metrics() for name, row in rows.items()}
+    if options.suite:
+        results["suite"] = suite(sources, found, references, terms)
+        print(table(results["suite"]))
     return results
 
 

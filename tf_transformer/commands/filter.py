@@ -22,6 +22,7 @@ from pydantic import Field, PositiveInt
 from tf_transformer.commands.options import Checked, option
 from tf_transformer.data.filtering import PairFilter, script_words
 from tf_transformer.data.text import stream_aligned, stream_lines
+from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, naming
 
@@ -29,8 +30,9 @@ from tf_transformer.files import atomic_file, naming
 class Options(Checked):
     """The options of `filter`."""
 
-    source: str = option(..., "sentences, one a line, plain or gzip", "F")
-    target: str = option(..., "their translations", "F")
+    source: str | None = option(None, "sentences, one a line, plain or gzip", "F")
+    target: str | None = option(None, "their translations", "F")
+    file: str | None = option(None, "or pairs of a TMX, PO or XLIFF file", "F")
     output_source: str | None = option(None, "file to write, by gzip if its name ends in .gz", "F")
     output_target: str | None = option(None, "the same for the translations", "F")
     overwrite: bool = option(False, "replace existing outputs")
@@ -51,18 +53,19 @@ class Options(Checked):
 def run(options: Options) -> int:
     """Write the pairs that are kept, and print what was dropped."""
     outputs = _outputs(options)
-    inputs = options.source, options.target
+    inputs = _inputs(options)
+    read = read_pairs if options.file else stream_aligned
     limits = options.max_ratio, options.max_characters
     scripts = script_words(options.source_script or []), script_words(options.target_script or [])
     excluded = (line for path in options.exclude or [] for line in stream_lines(path))
     pair_filter = PairFilter(*limits, scripts, excluded, options.keep_copies)
-    length_ratio = pair_filter.measure_lengths(stream_aligned(*inputs))
+    length_ratio = pair_filter.measure_lengths(read(*inputs))
     dropped: dict[str, list[int]] = {}  # number of pairs and first line of each reason
     with contextlib.ExitStack() as stack:
         # All files are complete before the first gets its name.
         temporary = [stack.enter_context(atomic_file(path)) for path in outputs]
         files = [_opened(*paths, stack) for paths in zip(outputs, temporary, strict=True)]
-        for number, pair in enumerate(stream_aligned(*inputs), start=1):
+        for number, pair in enumerate(read(*inputs), start=1):
             reason = pair_filter.reason_to_drop(*pair)
             if reason:
                 dropped.setdefault(reason, [0, number])[0] += 1
@@ -82,13 +85,21 @@ def run(options: Options) -> int:
     return 0
 
 
+def _inputs(options: Options) -> list[str]:
+    """Return the files to read: one with pairs, or one for each side."""
+    given = [path for path in (options.source, options.target) if path]
+    if len(given) + 2 * bool(options.file) != 2:
+        raise InputError("give --source and --target, or --file.")
+    return [options.file] if options.file else given
+
+
 def _outputs(options: Options) -> list[pathlib.Path]:
     """Return the files to write; raise an `InputError` if options contradict each other."""
     given = [path for path in (options.output_source, options.output_target) if path]
-    inputs = [options.source, options.target, *(options.exclude or [])]
+    inputs = [*_inputs(options), *(options.exclude or [])]
     if len(given) == 1:
         raise InputError("--output-source and --output-target go together. Give both or none.")
-    for path in inputs[:2]:
+    for path in _inputs(options):
         if not os.path.isfile(path):
             raise InputError(f"{path}: is no file. Text is read twice, so a pipe is not enough.")
     for path in given:

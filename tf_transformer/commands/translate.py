@@ -12,8 +12,9 @@ import functools
 import itertools
 import json
 import os
+import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import rich.progress
@@ -24,8 +25,10 @@ from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.glossary import read_terms
 from tf_transformer.data.text import decode_lines
+from tf_transformer.data.translation_files import open_document
+from tf_transformer.data.translation_files.document import Document
 from tf_transformer.errors import InputError
-from tf_transformer.files import naming
+from tf_transformer.files import atomic_file, naming
 from tf_transformer.runs.run_directory import warn
 
 if TYPE_CHECKING:
@@ -39,7 +42,11 @@ class Options(Checked):
     """The options of `translate`."""
 
     model: str = argument(MODEL)
-    input: str | None = option(None, "file to translate (default: standard input)", "F")
+    input: str | None = option(
+        None,
+        "file to translate (default: standard input): lines, or a document: PO, XLIFF, HTML or SRT",
+        "F",
+    )
     output: str | None = option(None, "file to write (default: standard output)", "F")
     n_best: PositiveInt | None = option(
         None,
@@ -59,7 +66,7 @@ class Options(Checked):
 def run(options: Options) -> int:
     """Translate the input and write the translations."""
     _check_output(options)
-    search = options.search
+    search, document = options.search, options.input and open_document(options.input)
     with contextlib.ExitStack() as files:
         source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
@@ -76,6 +83,8 @@ def run(options: Options) -> int:
         given |= {"n_best": options.n_best or 1, "by_sentence": options.n_best is None}
         translate = functools.partial(translator.stream, **given)
         translate([])  # refuses impossible options before anything is written
+        if document:
+            return _fill(options, document, translate)
         files.enter_context(naming(options.output))  # also when the rest is written
         if options.output:
             output = files.enter_context(open(options.output, "wb"))
@@ -102,6 +111,22 @@ def run(options: Options) -> int:
     _warn_of_lines("source", problem, long_sources)
     _warn_of_lines("translation", "were stopped by the length limit", long_translations)
     _warn_of_lines("translation", "lack bytes that the model wrote, but form no character", dropped)
+    return 0
+
+
+def _fill(options: Options, document: Document, translate: Callable) -> int:
+    """Translate the units of a document, and write the document with their translations."""
+    if not options.output or options.flags or options.n_best:
+        raise InputError(f"{options.input}: needs --output, and has no --flags or --n-best.")
+    found = [best for (best,) in translate(document.to_translate)]
+    content = document.filled([best.text for best in found])
+    with atomic_file(pathlib.Path(options.output)) as temporary:
+        temporary.write_bytes(content)
+    warn(f"{len(found):,} of {len(document.units):,} units translated; look at all of them.")
+    places = [unit.place.removeprefix("line ") for unit in document.units if unit.edits]
+    for name in sorted({flag for best in found for flag in best.flags}):
+        lines = [p for p, best in zip(places, found, strict=True) if name in best.flags]
+        _warn_of_lines("unit", f"have the flag {name}", lines)
     return 0
 
 
@@ -134,7 +159,7 @@ def _written(number: int, translations: list["Translation"], options: Options) -
         yield text.encode() + b"\n"
 
 
-def _warn_of_lines(what: str, problem: str, lines: list[int]) -> None:
+def _warn_of_lines(what: str, problem: str, lines: list[int | str]) -> None:
     if lines:
         named = ", ".join(map(str, lines[:_LINES_NAMED]))
         named += " …" if len(lines) > _LINES_NAMED else ""

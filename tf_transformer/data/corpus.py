@@ -26,11 +26,13 @@ from tf_transformer.data.text import (
     require_regular,
     without_blanks,
 )
+from tf_transformer.data.translation_files import PairFiles
 from tf_transformer.run_tables import DataConfig
 
 # Readers of a corpus' files by `DataConfig.corpus`.
 _READERS = {
-    "text": TextFiles, "monolingual": functools.partial(TextFiles, None), "tsv": TsvFiles
+    "text": TextFiles, "monolingual": functools.partial(TextFiles, None), "tsv": TsvFiles,
+    "file": PairFiles,
 }  # fmt: skip
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
