@@ -124,7 +124,6 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     """Translate the sources, and print and return the scores of the translations."""
     from tf_transformer.data.noise import robustness_variants
     from tf_transformer.evaluation import corpus_score
-    from tf_transformer.inference.suite import suite, table
 
     given = options.search
     terms = read_terms(options.terms) if options.terms else {}
@@ -159,6 +158,8 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
             print(f"{name:{width}}{bleu}{row.chrf:8.2f}{row.chrf - scores.chrf:+8.2f}")
         results["robustness"] = {name: row.metrics() for name, row in rows.items()}
     if options.suite:
+        from tf_transformer.inference.suite import suite, table
+
         results["suite"] = suite(sources, found, references, terms)
         print(table(results["suite"]))
     return results

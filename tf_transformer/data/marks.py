@@ -207,12 +207,13 @@ class Marks:
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         """Return whether texts `(B, n)` of each source have other pieces, or not as often.
 
-        What is no piece, but is written like one, such as `<none>`, does not count.
+        Terms do not count, and what only looks like a tag, such as `<none>`.
         """
 
         def pieces_of(text: tf.Tensor) -> tf.Tensor:
             pieces = self.split(text).first_pieces()
-            return tf.where(_is_text(pieces), "", pieces)
+            is_term = tf.strings.regex_full_match(pieces, f"{VERBATIM[0]}.*")
+            return tf.where(_is_text(pieces) | is_term, "", pieces)
 
         of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
         of_texts = tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))

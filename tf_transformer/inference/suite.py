@@ -7,12 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.data.glossary import terms_in
 from tf_transformer.data.marks import Marks
 from tf_transformer.data.translation_files.markup import is_balanced
 from tf_transformer.evaluation import corpus_score
 from tf_transformer.inference.results import Translation
-
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+from tf_transformer.inference.terms import insert_terms
+from tf_transformer.tokenizers.marks import VERBATIM
 
 
 def suite(
@@ -29,26 +30,24 @@ def suite(
     """
     texts = [each.text for each in found]
     before, after = _pieces(sources), _pieces(texts)
-    pairs = list(zip(before, after, strict=True))
-    with_pieces = [(s, t) for s, t in pairs if s]
+    counts = [tuple(map(collections.Counter, pair)) for pair in zip(before, after, strict=True)]
+    with_pieces = [pair for pair in counts if pair[0]]
     kept = sum((s & t).total() for s, t in with_pieces)
+    all_kept = sum(s == t for s, t in with_pieces)
+    # Tags in pairs that are nested in the source.
+    tags = [([p for p in s if p[0] == "<"], t) for s, t in zip(before, after, strict=True)]
+    tagged = [t for s, t in tags if is_balanced(s) and any(p.startswith("</") for p in s)]
+    nested = sum(is_balanced(p for p in t if p[0] == "<") for t in tagged)
     rows = {
         "pieces kept": _rate(kept, sum(s.total() for s, _ in with_pieces)),
-        "sources whose pieces are all kept": _rate(
-            sum(s == t for s, t in with_pieces), len(with_pieces)
-        ),
+        "sources whose pieces are all kept": _rate(all_kept, len(with_pieces)),
+        "sources whose tags are nested": _rate(nested, len(tagged)),
     }
-    tagged = [text for source, text in zip(sources, texts, strict=True) if _TAG.search(source)]
-    nested = sum(is_balanced(_TAG.findall(text)) for text in tagged)
-    rows["sources whose tags are nested"] = _rate(nested, len(tagged))
-    due = [
-        (target, text)
-        for source, text in zip(sources, texts, strict=True)
-        for term, target in terms.items()
-        if re.search(rf"(?<!\w){re.escape(term)}(?!\w)", source, re.I if term.islower() else 0)
-    ]
     if terms:
-        rows["terms honoured"] = _rate(sum(target in text for target, text in due), len(due))
+        due = [
+            (target, t) for s, t in zip(sources, texts, strict=True) for target in _due(s, terms)
+        ]
+        rows["terms honoured"] = _rate(sum(target in t for target, t in due), len(due))
     for flag in ("truncated", "piece", "forced", "loop", "copied", "length"):
         absent = sum(flag not in each.flags for each in found)
         rows[f"without the flag {flag}"] = _rate(absent, len(found))
@@ -72,10 +71,17 @@ def _rate(number: int, total: int) -> dict[str, int]:
     return {"pass": number, "of": total}
 
 
-def _pieces(texts: Sequence[str]) -> list[collections.Counter]:
-    """Return how often each piece is in each text."""
+def _pieces(texts: Sequence[str]) -> list[list[str]]:
+    """Return the pieces of each text."""
     rows = Marks(0).split(tf.constant(list(texts), tf.string)).rows.to_list()
-    return [collections.Counter(row[1::2]) for row in rows]
+    return [[piece.decode() for piece in row[1::2]] for row in rows]
+
+
+def _due(source: str, terms: Mapping[str, str]) -> list[str]:
+    """Return what the translation of a text must contain."""
+    inserted = insert_terms(tf.constant([source]), tf.constant([terms_in(source, terms)]), Marks(0))
+    begin, end = VERBATIM
+    return re.findall(f"{begin}([^{end}]*){end}", inserted.numpy()[0].decode())
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
