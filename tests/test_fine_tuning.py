@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import shutil
 
+import commands
 import h5py
 import numpy as np
 import pytest
@@ -272,3 +273,30 @@ def test_replay_keeps_what_was_learned_before(phrases, tmp_path):
     (new, old), (new_with_replay, old_with_replay) = changes["alone"], changes["replay"]
     assert new < new_with_replay < -5, "both learn the new text"
     assert old > 0.6 and old_with_replay < 0.1
+
+
+def test_marks_and_tags_are_added_to_a_vocabulary_that_lacks_them(
+    trained_run, copy_files, tmp_path
+):
+    """Their rows come after the old ones, which stay as they were before the first update."""
+    old, run_dir = restore_model(RunDirectory.open(trained_run[0])), tmp_path / "run"
+    options = "--tag=<BT>", "--steps=2", "--validation-steps=2"
+    done = run_here(
+        "train", "--run-dir", run_dir, "--initialize-from", trained_run[0], *options,
+        *commands.files(copy_files),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = RunDirectory.open(run_dir)
+    model, source, target, _ = restore_model(run)
+    size = old.source_tokenizer.vocab_size
+    assert (source.vocab_size, target.vocab_size) == (size + 33, size + 33)
+    assert len(source.mark_ids.plain) == 16 and source.subwords([size]) == ["<BT>"]
+    checkpoint = next(c for c in Checkpoints(run.checkpoints_path).intact(print) if c.step == 0)
+    checkpoint.restore(model)
+    for new, before in zip(model.variables, old.model.variables, strict=True):
+        kept = new.numpy()[tuple(map(slice, before.shape))]
+        if "seed_generator" not in new.path:
+            np.testing.assert_array_equal(kept, before.numpy())
+    (tmp_path / "text").write_text("a {x} b <b>c</b>\n")
+    done = run_here("translate", run_dir, "--input", tmp_path / "text")
+    assert all(piece in done.stdout for piece in ("{x}", "<b>", "</b>"))

@@ -38,6 +38,8 @@ FOUND = {
     "$name $x$": "[0] [1]",
     "See https://a.b/c?x=1&y=(z). Or (http://x.y/z).": "See [0]. Or ([1]).",
     "www.example.org, a.b@example.org!": "[0], [1]!",
+    "发送至a@b.cn的邮箱，见http://b.cn/x。": "发送至[0]的邮箱，见[1]。",
+    "<none> <a_b> <x:y>": "<none> [0] [1]",
     "AT&T &amp; &#160;x": "AT&T [0] [1]x",
     "Run `make all` now": "Run [0] now",
     "<b>Bold</b> text": "[A]Bold[a] text",

@@ -21,9 +21,11 @@ _PAIRS_TOGETHER = 1000
 _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 
 _BRACKETS = r"""<>"'`«»“”‘’()\[\]{}（）【】「」『』"""
-_IN_BRACKETS = rf"\([^\s\p{{Z}}{_BRACKETS}]*\)"
-_LINK = rf"[^\s\p{{Z}}{_BRACKETS}]|{_IN_BRACKETS}"
-_LINK_END = rf"[\p{{L}}\p{{N}}/#=&_~$%+-]|{_IN_BRACKETS}"
+# Text in scripts without spaces follows an address at once.
+_IN_LINK = rf"[^\s\p{{Z}}{_BRACKETS}\p{{Han}}\p{{Hiragana}}\p{{Katakana}}\p{{Thai}}、。，：；！？]"
+_IN_BRACKETS = rf"\({_IN_LINK}*\)"
+_LINK = rf"{_IN_LINK}|{_IN_BRACKETS}"
+_LINK_END = rf"[A-Za-z0-9/#=&_~$%+-]|{_IN_BRACKETS}"
 _CONVERSION = "[diouxXeEfFgGcpsn@]"
 _NAME = r"[A-Za-z][\w:.-]*"
 _ATTRIBUTE = r"""\s+[A-Za-z_:][\w:.-]*\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
@@ -32,7 +34,7 @@ PLACEHOLDERS = "|".join(
     (
         # Addresses, without the punctuation after them.
         rf"(?:(?:https?|ftps?|file)://|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
-        r"[\p{L}\p{N}_%+-][\p{L}\p{N}._%+-]*@[\p{L}\p{N}-]+(?:[.][\p{L}\p{N}-]+)*[.]\p{L}{2,}",
+        r"[A-Za-z0-9_%+-][\w.%+-]*@[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}",
         r"`[^`\s](?:[^`\n]*[^`\s.!?])?`",  # code of Markdown
         # {{x}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, and ICU's {n, number} and {when, date, short}
         r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%@]?\{[^{}\s]*\}",
@@ -50,7 +52,7 @@ PLACEHOLDERS = "|".join(
 PIECES = rf"{PLACEHOLDERS}|<!--[^\n]*?-->|</{_NAME}\s*>|<{_NAME}(?:{_ATTRIBUTE})*\s*/?>"
 _OPENING, _CLOSING = rf"<{_NAME}(?:{_ATTRIBUTE})*\s*>", rf"</{_NAME}\s*>"
 # Text in angle brackets that is no tag without a partner, such as <none>.
-_AMBIGUOUS = rf"<{_NAME}>"
+_AMBIGUOUS = r"<[A-Za-z][A-Za-z-]*>"
 _OF_HTML = (
     r"<(?i:a|abbr|b|big|br|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|"
     r"ol|p|pre|q|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var|wbr)>"

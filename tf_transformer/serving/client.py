@@ -1,9 +1,11 @@
 """A client for translators that are served by TensorFlow Serving or `tf-transformer serve`."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from tf_transformer.data.glossary import terms_in
 from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetProbability, rows_of
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.connection import Connection, UnexpectedAnswerError
@@ -17,6 +19,7 @@ class Hypothesis(NamedTuple):
     """One of the best translations of a text, with its beam score and its number of tokens.
 
     `truncated` says whether part of the text was dropped or a hypothesis reached the length limit.
+    For `flags` and `expected_chrf` see `Translation`.
 
     Example:
         >>> from tf_transformer.serving import Hypothesis
@@ -28,6 +31,8 @@ class Hypothesis(NamedTuple):
     score: float
     length: int
     truncated: bool
+    flags: tuple[str, ...] = ()
+    expected_chrf: float | None = None
 
 
 class DocumentTranslation(NamedTuple):
@@ -91,9 +96,18 @@ class Client:
         self._connections = connections
         self._server = Connection(url, version, connections, timeout, retries)
 
-    def translate(self, texts: Texts) -> str | list[str]:
-        """Translate a text or a list of texts, sentence by sentence."""
-        return self._results("serving_default", _translation, texts)
+    def translate(self, texts: Texts, terms: Mapping[str, str] | None = None) -> str | list[str]:
+        """Translate a text or a list of texts, sentence by sentence.
+
+        Every translation follows the `terms`, a glossary, if the model has marks.
+        """
+        if not terms:
+            return self._results("serving_default", _translation, texts)
+        if isinstance(texts, str):
+            return self.translate([texts], terms)[0]
+        texts = list(texts)
+        columns = texts, [terms_in(text, terms) for text in texts]
+        return self._results("translate_with_terms", _translation, *columns)
 
     def stream(self, texts: Iterable[str]) -> Iterator[str]:
         """Translate any number of texts in their order, in bounded memory."""
@@ -153,6 +167,7 @@ class Client:
             halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
             return [found for half in halves for found in self._request(signature, result, half)]
         names = ("text",) if len(rows[0]) == 1 else ("source", "target")
+        names = ("text", "terms") if signature == "translate_with_terms" else names
         inputs = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         outputs = self._server.predict(signature, inputs)
         try:
@@ -171,8 +186,11 @@ def _translation(row: dict[str, Any]) -> str:
 
 
 def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:
-    found = zip(row["translations"], row["scores"], row["lengths"], strict=True)
-    return [Hypothesis(*each, row["truncated"]) for each in found if each[1] > MISSING_SCORE]
+    flags = (tuple(filter(None, names.split(","))) for names in row["flags"])
+    expected = row.get("expected_chrf") or itertools.repeat(None)
+    columns = (row[name] for name in ("translations", "scores", "lengths"))
+    found = map(Hypothesis, *columns, itertools.repeat(row["truncated"]), flags, expected)
+    return [each for each in found if each.score > MISSING_SCORE]
 
 
 def _document(row: dict[str, Any]) -> DocumentTranslation:

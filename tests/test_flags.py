@@ -1,0 +1,118 @@
+"""What a person should look at: loops, copies, lost pieces and lengths; and how sure a model is."""
+
+import letters
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tf_transformer as tt
+from tf_transformer.export.calibration import calibrate, isotonic
+from tf_transformer.inference.flags import Usual, expected_chrf, has_loop
+
+ALPHABET = st.lists(st.integers(5, 7), max_size=24)
+
+
+def is_loop(ids):
+    """Whether a sequence of at most twenty tokens stands three times in a row, in five tokens."""
+    return any(
+        all(ids[i] == ids[i + period] for i in range(start, start + max(2 * period, 4)))
+        for period in range(1, 21)
+        for start in range(len(ids) - period - max(2 * period, 4) + 1)
+    )
+
+
+@given(st.lists(ALPHABET, min_size=1, max_size=8))
+def test_loops_are_found(rows):
+    rows.append([5, 6, 7, 8, 9, 10, 11, 12] * 3)
+    ids = tf.ragged.constant(rows, tf.int32).to_tensor(5)  # padding is no part of a loop
+    lengths = tf.constant([len(row) for row in rows])
+    assert has_loop(ids, lengths).numpy().tolist() == list(map(is_loop, rows))
+
+
+class Looping:
+    """A model that repeats its first token for ever, with the other letters nearly as probable."""
+
+    weights = ()
+
+    def __init__(self, vocab_size):
+        self.vocab_size = vocab_size
+
+    def start_decoding(self, source_ids, num_steps=None):
+        return {"source": {"first": source_ids[:, 0]}, "target": {}}
+
+    def decode_step(self, token_ids, index, cache):
+        first = tf.one_hot(cache["source"]["first"], self.vocab_size)
+        end = tf.one_hot(letters.EOS, self.vocab_size)
+        return 8.0 * first + 3.0 * end * tf.cast(index > 7, tf.float32), cache
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_a_loop_is_searched_once_more_and_flagged(letter_tokenizer, beam_size):
+    search = tt.Search(max_length=letters.MAX_LENGTH)
+    model = Looping(letter_tokenizer.vocab_size)
+    arguments = model, letter_tokenizer, letter_tokenizer
+    texts = ["a b c d", "b b b b b b b", "", "c"]  # the second repeats itself
+    found = tt.Translator.from_model(*arguments, search).n_best(texts, 1, beam_size=beam_size)
+    assert [("loop" in best.flags) for (best,) in found] == [True, True, False, True]
+    repeated = [
+        best.text.split().count(text[:1]) for (best,), text in zip(found, texts, strict=True)
+    ]
+    assert max(repeated[0], repeated[3]) < 7 < repeated[1]
+    unrepaired = tt.Search(max_length=letters.MAX_LENGTH, repair_loops=False)
+    plain = tt.Translator.from_model(*arguments, unrepaired).n_best(texts, 1, beam_size=beam_size)
+    assert plain[0][0].text.split().count("a") > 7 and "loop" in plain[0][0].flags
+    assert plain[1] == found[1]
+
+
+def test_flags_tell_what_happened(echo_translator):
+    texts = ["a b c d e f g h i j a b", "a b", "", "a", "a b\nc d"]
+    found = echo_translator.n_best(texts, 1)
+    assert [best.flags for (best,) in found] == [("copied",), (), (), (), ("truncated",)]
+
+
+def test_a_lost_piece_is_flagged(first_sentence_model, letter_tokenizer):
+    translator = tt.Translator.from_model(
+        first_sentence_model, letter_tokenizer, letter_tokenizer, letters.SEARCH
+    )
+    found = translator.n_best(["a {b}. c {d}", "a {b}", "a. b"], 1)
+    assert [("piece" in best.flags) for (best,) in found] == [True, False, False]
+
+
+def test_an_unusual_length_is_flagged_and_confidence_is_read_from_a_table(
+    echo_model, letter_tokenizer
+):
+    usual = Usual((0.5, 0.9), ((-2.0, 10.0), (-1.0, 40.0), (-1.0, 40.0), (0.0, 90.0)))
+    search = tt.Search(max_length=letters.MAX_LENGTH, usual=usual)
+    arguments = echo_model(letters.VOCAB_SIZE), letter_tokenizer, letter_tokenizer, search
+    [[best]] = tt.Translator.from_model(*arguments).n_best(["a b"], 1)
+    assert best.flags == ("length",)
+    expected = np.interp(best.log_prob / (best.length + 1), *zip(*usual.chrf, strict=True))
+    assert best.expected_chrf == pytest.approx(expected, abs=1e-3)
+
+
+@given(st.lists(st.floats(-40, 3), min_size=1, max_size=9))
+def test_expected_chrf_interpolates(log_probs):
+    usual = Usual((0, 1), ((-5.0, 1.0), (-3.5, 1.0), (-2.0, 30.0), (-0.1, 99.0)))
+    values, lengths = np.array([log_probs], "float32"), np.full((1, len(log_probs)), 4)
+    found = expected_chrf(tf.constant(values), tf.constant(lengths, tf.int32), usual)
+    np.testing.assert_allclose(found, np.interp(values / 5, *zip(*usual.chrf)), atol=1e-3)  # noqa: B905
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=20))
+def test_isotonic_values_rise_and_keep_the_mean(values):
+    found = isotonic(values)
+    assert found == sorted(found) and len(found) == len(values)
+    assert np.mean(found) == pytest.approx(np.mean(values), abs=1e-6)
+    if values == sorted(values):
+        assert found == pytest.approx(values)
+
+
+def test_calibration_measures_lengths_and_chrf(echo_translator, letter_tokenizer, sentences):
+    text = tt.ParallelText(tuple(sentences), tuple(sentences))
+    usual = calibrate(echo_translator, (letter_tokenizer, letter_tokenizer), text)
+    assert usual.ratios == (1.0, 1.0)
+    assert {chrf for _, chrf in usual.chrf} == {100.0}
+    few = tt.ParallelText(text.sources[:9], text.targets[:9])
+    assert calibrate(echo_translator, (letter_tokenizer, letter_tokenizer), few) is None

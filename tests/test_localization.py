@@ -1,0 +1,136 @@
+"""The commands of a localisation team: documents, glossaries, pairs of their files, the suite."""
+
+import json
+
+import pytest
+from commands import assert_one_line, run_here
+
+from tf_transformer.data.glossary import read_terms, terms_in
+from tf_transformer.data.text import DataError
+
+PO = """msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+#: a.c:1
+msgid "a b c"
+msgstr ""
+
+msgid "done"
+msgstr "fertig"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "file\tDatei\n\nfile name\tDateiname\n"),
+        ("a.csv", 'file,Datei,noun\n"file name",Dateiname,\n'),
+        (
+            "a.tbx",
+            "<martif><termEntry><langSet xml:lang='en'><tig><term>file</term></tig></langSet>"
+            "<langSet xml:lang='de'><ntig><termGrp><term>Datei</term></termGrp></ntig>"
+            "<tig><term>File</term></tig></langSet></termEntry>"
+            "<termEntry><langSet><term>file name</term></langSet>"
+            "<langSet><term>Dateiname</term></langSet></termEntry></martif>",
+        ),
+        (
+            "b.tbx",
+            "<tbx xmlns='urn:iso:std:iso:30042:ed-2'><conceptEntry><langSec><termSec><term>file"
+            "</term></termSec></langSec><langSec><termSec><term>Datei</term></termSec></langSec>"
+            "</conceptEntry><conceptEntry><langSec><term>file name</term></langSec><langSec><term>"
+            "Dateiname</term></langSec></conceptEntry></tbx>",
+        ),
+    ],
+)
+def test_glossaries_are_read(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    terms = read_terms(tmp_path / name)
+    assert terms == {"file": "Datei", "file name": "Dateiname"}
+    assert terms_in("a FILE  name", terms) == "file\tDatei\nfile name\tDateiname"
+    assert terms_in("a fil", terms) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "file\tDatei\nname\n", "entry 2: needs a term and its translation"),
+        ("a.tbx", "<martif><termEntry>", "is not valid XML"),
+        ("a.tbx", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "defines entities"),
+        ("a.tsv", "", "the file is empty"),
+    ],
+)
+def test_broken_glossaries_have_one_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as error:
+        read_terms(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_document_is_filled_and_kept(echo, tmp_path):
+    (tmp_path / "a.po").write_text(PO)
+    output = tmp_path / "b.po"
+    done = run_here("translate", echo, "--input", tmp_path / "a.po", "--output", output)
+    assert done.returncode == 0 and "1 of 2 units translated" in done.stderr
+    expected = PO.replace('msgid "a b c"\nmsgstr ""', '#, fuzzy\nmsgid "a b c"\nmsgstr "a b c"')
+    assert output.read_text() == expected
+    again = run_here("translate", echo, "--input", output, "--output", output)
+    assert_one_line(again.stderr, "is the input too")
+    assert_one_line(run_here("translate", echo, "--input", output).stderr, "needs --output")
+
+
+def test_flags_are_json_lines(echo, tmp_path):
+    (tmp_path / "a.txt").write_text("a b\n\na b c a b c a b c a b c\n")
+    done = run_here("translate", echo, "--input", tmp_path / "a.txt", "--flags")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["translation"] for line in lines] == ["a b", "", "a b c a b c a b c a b c"]
+    assert [line["line"] for line in lines] == [0, 1, 2]
+    assert "copied" in lines[2]["flags"] and lines[0]["flags"] == []
+
+
+def test_terms_need_a_model_with_marks(echo, tmp_path):
+    (tmp_path / "terms.tsv").write_text("a\tb\n")
+    done = run_here("translate", echo, "--terms", tmp_path / "terms.tsv")
+    assert_one_line(done.stderr, "has no marks")
+
+
+def test_the_suite_reports_what_a_team_reads(echo, tmp_path):
+    (tmp_path / "a.txt").write_text("a b\na {x} b\n<b>a</b>\nA B C\n")
+    files = "--source", tmp_path / "a.txt", "--reference", tmp_path / "a.txt"
+    done = run_here("evaluate", echo, *files, "--suite")
+    suite = json.loads(done.stdout.splitlines()[-1])["suite"]
+    assert suite["sources with pieces"]["sources"] == 2
+    assert suite["pieces kept"]["of"] == 3
+    assert suite["sources whose tags are nested"]["of"] == 1
+    assert "sources of one or two words" in done.stdout
+
+
+TMX = (
+    "<tmx><header srclang='en'/><body>{}</body></tmx>",
+    "<tu><tuv xml:lang='en'><seg>{}</seg></tuv><tuv xml:lang='de'><seg>{}</seg></tuv></tu>",
+)
+
+
+def test_pairs_of_a_tmx_file_are_filtered_and_evaluated(echo, tmp_path):
+    units = [("a b", "a b c"), ("a b", "a b c"), ("c", "c d")]
+    text = TMX[0].format("".join(TMX[1].format(*unit) for unit in units))
+    (tmp_path / "a.tmx").write_text(text)
+    outputs = "--output-source", tmp_path / "s", "--output-target", tmp_path / "t"
+    done = run_here("filter", "--file", tmp_path / "a.tmx", *outputs)
+    assert "Kept 2 pairs" in done.stdout
+    assert (tmp_path / "s").read_text() == "a b\nc\n"
+    done = run_here("evaluate", echo, "--file", tmp_path / "a.tmx")
+    assert json.loads(done.stdout.splitlines()[-1])["sentences"] == 3
+    done = run_here("filter", "--file", "a.tmx", "--source", "b")
+    assert_one_line(done.stderr, "give --source and --target, or")
+
+
+def test_training_reads_a_tmx_file(copy_files, tmp_path):
+    sides = ((copy_files / f"train.{side}") for side in ("source", "target"))
+    lines = (path.read_text().splitlines() for path in sides)
+    text = TMX[0].format("".join(TMX[1].format(*pair) for pair in zip(*lines, strict=True)))
+    (tmp_path / "a.tmx").write_bytes(text.encode())
+    sizes = "--num-layers=1", "--d-model=16", "--d-ff=32", "--num-heads=2", "--vocab-size=300"
+    run = "--run-dir", tmp_path / "run", "--steps=2", "--validation-steps=2"
+    done = run_here("train", "--train-file", tmp_path / "a.tmx", *run, *sizes)
+    assert done.returncode == 0, done.stderr
+    assert "Held out" in done.stderr
