@@ -19,7 +19,6 @@ from tf_transformer.run_tables import DataConfig, TokenizerConfig
 from tf_transformer.runs.recipe import Facts, choose, with_choices
 from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
-from tf_transformer.tokenizers import is_token
 from tf_transformer.tokenizers.additions import with_symbols
 from tf_transformer.tokenizers.marks import MarkSymbols
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
@@ -94,10 +93,12 @@ def prepare_data(
         config = dataclasses.replace(config, tokenizer=tokenizer)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     elif not resume:
+        known = getattr(tokenizers[0], "user_symbols", data.tags)
+        if new := [tag for tag in data.tags if tag not in known]:
+            say(f"The vocabulary of {origin} gets the tag {', '.join(new)}.")
         symbols = [*data.tags, *MarkSymbols.first(data.marks).all]
         tokenizers = tuple(with_symbols(tokenizer, symbols) for tokenizer in tokenizers)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
-    _require_tokens(data.tags, tokenizers[0])
     began = time.monotonic()
     batches = TokenBatches.from_text(
         corpus.train,
@@ -127,14 +128,6 @@ def batches_in_order(
         source_tag=config.source_tag or "",
         marks=Marks.of(*tokenizers, config.mark_pattern),
     )
-
-
-def _require_tokens(tags: list[str], tokenizer: SentencePieceTokenizer) -> None:
-    for tag in tags:
-        if not is_token(tokenizer, tag):
-            raise ConfigError(
-                f"the tag {tag} is not one token of the vocabulary. Give another tag."
-            )
 
 
 def _require_known_characters(
