@@ -98,8 +98,12 @@ RESULTS = [
         "translate_nbest",  # without the missing hypotheses
         [["abc", "a"]],
         [
-            [("ABC", -0.25, 3, False), ("ABC!", -0.5, 4, False), ("ABC!!", -1.75, 5, False)],
-            [("A", -0.25, 1, False)],
+            [
+                ("ABC", -0.25, 3, False, (), None),
+                ("ABC!", -0.5, 4, False, (), None),
+                ("ABC!!", -1.75, 5, False, (), None),
+            ],
+            [("A", -0.25, 1, False, (), None)],
         ],
     ),
     (

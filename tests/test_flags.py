@@ -59,7 +59,7 @@ def test_a_loop_is_searched_once_more_and_flagged(letter_tokenizer, beam_size):
     repeated = [
         best.text.split().count(text[:1]) for (best,), text in zip(found, texts, strict=True)
     ]
-    assert max(repeated[0], repeated[3]) < 7 < repeated[1]
+    assert max(repeated[0], repeated[3]) <= 7 < repeated[1]
     unrepaired = tt.Search(max_length=letters.MAX_LENGTH, repair_loops=False)
     plain = tt.Translator.from_model(*arguments, unrepaired).n_best(texts, 1, beam_size=beam_size)
     assert plain[0][0].text.split().count("a") > 7 and "loop" in plain[0][0].flags

@@ -113,7 +113,7 @@ def test_weights_without_a_seed_are_refused(tokenizer):
     mixture = Mixture((text_of("old", 9), text_of("new", 3)), (1.0, 2.0))
     with pytest.raises(ValueError, match="a mixture with weights needs a seed"):
         TokenBatches.from_text(mixture, tokenizer, tokenizer)
-    with pytest.raises(ValueError, match="source_noise needs a seed"):
+    with pytest.raises(ValueError, match="source_noise and mark_practice need a seed"):
         TokenBatches.from_text(text_of("old", 9), tokenizer, tokenizer, source_noise=0.1)
 
 

@@ -16,6 +16,7 @@ from tf_transformer.runs.recipe import Facts
 # The settings that the recipe chooses, each with another value.
 GIVEN = {
     ("tokenizer", "vocab_size"): 777, ("data", "batch_tokens"): 777, ("data", "source_noise"): 0.25,
+    ("data", "marks"): 7, ("data", "mark_practice"): 0.25,
     ("data", "fold_capitals"): False, ("data", "dotless_i"): True,
     ("training", "learning_rate"): 0.25,
     ("training", "warmup_steps"): 777, ("training", "validation_steps"): 777,

@@ -301,13 +301,13 @@ def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulat
 
 
 def test_each_epoch_is_tokenized_once_also_where_an_update_spans_two(monkeypatch):
-    calls, with_noise = Counter(), TokenizedText.with_noise
+    calls, changed = Counter(), TokenizedText.changed
 
     def counted(self, *arguments):
         calls[arguments[-1]] += 1
-        return with_noise(self, *arguments)
+        return changed(self, *arguments)
 
-    monkeypatch.setattr(TokenizedText, "with_noise", counted)
+    monkeypatch.setattr(TokenizedText, "changed", counted)
     batches = noisy()
     assert len(batches) % 4  # so that an update has batches of two epochs
     stream(batches, num_epochs=3, accumulation=4)
@@ -318,7 +318,7 @@ def test_each_epoch_is_tokenized_once_also_where_an_update_spans_two(monkeypatch
 @pytest.mark.parametrize("error", [DataError("gone"), OSError(116, "Stale file handle")])
 def test_the_next_epoch_is_prepared_while_this_one_is_used(monkeypatch, error):
     """In a thread, whose error is raised when its epoch begins."""
-    begun, used, with_noise = threading.Event(), threading.Event(), TokenizedText.with_noise
+    begun, used, changed = threading.Event(), threading.Event(), TokenizedText.changed
 
     def slow(self, *arguments):
         if arguments[-1] == (1, 1, 1):
@@ -326,9 +326,9 @@ def test_the_next_epoch_is_prepared_while_this_one_is_used(monkeypatch, error):
             assert used.wait(60)
         if arguments[-1] == (1, 2, 1):
             raise error
-        return with_noise(self, *arguments)
+        return changed(self, *arguments)
 
-    monkeypatch.setattr(TokenizedText, "with_noise", slow)
+    monkeypatch.setattr(TokenizedText, "changed", slow)
     batches = noisy()
     first = [batches.batch(indices, 0) for indices in batches.batch_indices(0)]
     assert begun.wait(60)

@@ -109,6 +109,11 @@ class DataConfig:
         "let translations have the token of unknown subwords, and line feeds and the like",
         Trait.TRANSLATOR,
     )
+    repair_loops: bool = setting(
+        True,
+        "search once more, without repeated sequences, where a translation repeats itself",
+        _FREE | Trait.TRANSLATOR,
+    )
     data_cache: str | None = optional(
         "keep token ids in this folder instead of in memory", _FREE | _LOCAL
     )

@@ -115,6 +115,7 @@ def write_run(
         batch_tokens=max(4096, model.max_length),
         source_tag=tag,
         allow_unknown=model.allow_unknown,
+        repair_loops=False,  # as the engine translates
     )
     tokenizer = TokenizerConfig(joint=config.tie_embeddings, normalization="none")  # of ours
     metadata = {**built.config.to_dict(), **tokenizer_metadata(*tokenizers)}

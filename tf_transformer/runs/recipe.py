@@ -142,8 +142,8 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         reason = "noise is only for 2,000 to 1,000,000 pairs without a cache of token ids"
         if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
             noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
-    # Imported vocabularies get marks, whatever their size; so small a given one has no room.
-    has_room = is_tuning or (config.tokenizer.vocab_size or _FEWEST_SUBWORDS) >= _FEWEST_SUBWORDS
+    vocab_size = config.tokenizer.vocab_size or default_vocab_size(data.corpus, num_pairs)
+    has_room = is_tuning or vocab_size >= _FEWEST_SUBWORDS
     has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
     marks, practice = (16, 0.2 if noise else 0.0) if has_marks else (0, 0.0)
     rules |= _choices_of_budget(config, budget, source) | {
@@ -156,7 +156,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         "model.attention_dropout_rate": (attention_rate, "likewise, for the attention weights"),
         "training.weight_decay": _weight_decay(num_pairs, is_tuning),
         "data.source_noise": (noise, reason),
-        "data.marks": (marks, "so that placeholders and tags of a translation are not lost"),
+        "data.marks": (marks, "so that placeholders and tags are kept, in vocabularies from 1,000"),
         "data.mark_practice": (practice, "most text has too few placeholders; as for noise"),
         "data.fold_capitals": (
             facts.has_small_letters,

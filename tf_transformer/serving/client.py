@@ -1,7 +1,6 @@
 """A client for translators that are served by TensorFlow Serving or `tf-transformer serve`."""
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -186,11 +185,12 @@ def _translation(row: dict[str, Any]) -> str:
 
 
 def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:
-    flags = (tuple(filter(None, names.split(","))) for names in row["flags"])
-    expected = row.get("expected_chrf") or itertools.repeat(None)
-    columns = (row[name] for name in ("translations", "scores", "lengths"))
-    found = map(Hypothesis, *columns, itertools.repeat(row["truncated"]), flags, expected)
-    return [each for each in found if each.score > MISSING_SCORE]
+    count = len(row["translations"])  # an older export has no flags
+    flags = [tuple(filter(None, f.split(","))) for f in row.get("flags", [""] * count)]
+    expected = row.get("expected_chrf", [None] * count)
+    columns = row["translations"], row["scores"], row["lengths"], flags, expected
+    found = ((*each[:3], row["truncated"], *each[3:]) for each in zip(*columns, strict=True))
+    return [Hypothesis(*each) for each in found if each[1] > MISSING_SCORE]
 
 
 def _document(row: dict[str, Any]) -> DocumentTranslation:

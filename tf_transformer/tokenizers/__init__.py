@@ -54,3 +54,9 @@ def load_tokenizer(path: str | os.PathLike[str]) -> GraphTokenizer:
         return VocabularyTokenizer.load(path)
     is_json = path.read_bytes().startswith(b"{")  # which begins no SentencePiece model
     return (WordPieceTokenizer if is_json else SentencePieceTokenizer).load(path)
+
+
+def is_token(tokenizer: GraphTokenizer, word: str) -> bool:
+    """Return whether a word in front of a text, such as a tag, is read as one token."""
+    (ids,) = tokenizer.encode([f"{word} a"])
+    return tokenizer.unk_id not in ids and word in tokenizer.subwords(ids)
