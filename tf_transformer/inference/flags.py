@@ -1,5 +1,6 @@
 """What a person should look at in a translation, found inside the graph."""
 
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -74,9 +75,17 @@ def flags_of(found: Found, marks: Marks, usual: Usual | None) -> tf.Tensor:
     letters = tf.strings.regex_replace(source, r"\P{L}", "")
     copied &= tf.strings.length(letters, "UTF8_CHAR") >= _SEVERAL_LETTERS
     has_pieces = marks.has_pieces(found.source)[:, None]
+    in_texts = marks.has_pieces(tf.reshape(found.texts, [-1]))
+
+    # If it were inlined, each of its operations would cost time where it is not called, too.
+    @functools.partial(tf.function, autograph=False, experimental_attributes={"_noinline": True})
+    def differ() -> tf.Tensor:
+        return marks.differ(found.source, found.texts)
+
+    any_piece = tf.reduce_any(has_pieces) | tf.reduce_any(in_texts)
     named = {
         "truncated": found.truncated | found.is_lost[:, None],
-        "piece": marks.differ(found.source, found.texts),
+        "piece": tf.cond(any_piece, differ, lambda: tf.zeros_like(found.texts, tf.bool)),
         "forced": has_pieces & ~found.truncated & (found.lengths >= found.limits[:, None]),
         "loop": loops | found.loops[:, None],
         "copied": copied,

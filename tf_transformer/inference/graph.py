@@ -60,6 +60,7 @@ _OF_SOURCE = (
     tf.TensorSpec([None], tf.string),
     tf.TensorSpec([None, None], tf.string),
 )
+_LONGER = 3  # tokens more than the source, from which a translation is searched for loops
 _REPEATED = 3  # tokens of a sequence that may not be repeated in a second search
 Tensors = dict[str, tf.Tensor]
 # The fields of `Hypotheses`, and whether the search was repeated.
@@ -236,18 +237,25 @@ class ModelSearch:
         if self.is_fixed or not self.settings.repair_loops:
             return *hypotheses, tf.zeros_like(limits, tf.bool)
         source_lengths = tf.reduce_sum(tf.cast(source_ids != ids["pad_id"], tf.int32), axis=1)
-        loops = has_loop(hypotheses.ids[:, 0], hypotheses.lengths[:, 0])
+        # A loop hardly ends before its translation is longer than the source.
+        lengths = hypotheses.lengths[:, 0]
+        is_long = tf.reduce_any(lengths > source_lengths + _LONGER)
+        unrepaired = *hypotheses, tf.zeros_like(limits, tf.bool)
 
         @_not_inlined
-        def again() -> Searched:
-            loops_only = loops & ~has_loop(source_ids, source_lengths)
-            rows = tf.where(loops_only)
+        def repaired() -> Searched:
+            loops = has_loop(hypotheses.ids[:, 0], lengths)
+            loops &= ~has_loop(source_ids, source_lengths)
+            return tf.cond(tf.reduce_any(loops), lambda: again(loops), lambda: unrepaired)
+
+        def again(loops: tf.Tensor) -> Searched:
+            rows = tf.where(loops)
             few = tf.gather_nd(source_ids, rows), tf.gather_nd(limits, rows)
             no_repeats = NoRepeats(tf.ones_like(few[1], tf.bool), _REPEATED)
             better = (with_all_marks if marks.plain else found)(*few, [no_repeats])
-            return *replace_rows(hypotheses, rows, better, ids["pad_id"]), loops_only
+            return *replace_rows(hypotheses, rows, better, ids["pad_id"]), loops
 
-        return tf.cond(tf.reduce_any(loops), again, lambda: (*hypotheses, loops))
+        return tf.cond(is_long, repaired, lambda: unrepaired)
 
     def _decode_step(
         self, never: Sequence[int], token_ids: tf.Tensor, index: tf.Tensor, cache: Cache

@@ -145,7 +145,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     vocab_size = config.tokenizer.vocab_size or default_vocab_size(data.corpus, num_pairs)
     has_room = is_tuning or vocab_size >= _FEWEST_SUBWORDS
     has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
-    marks, practice = (16, 0.2 if noise else 0.0) if has_marks else (0, 0.0)
+    marks, practice = (16, 0.05 if noise else 0.0) if has_marks else (0, 0.0)
     rules |= _choices_of_budget(config, budget, source) | {
         "training.batch_parts": (
             1 if facts.gpus else parts_on_cores(facts.cores),
