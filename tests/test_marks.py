@@ -39,7 +39,7 @@ FOUND = {
     "See https://a.b/c?x=1&y=(z). Or (http://x.y/z).": "See [0]. Or ([1]).",
     "www.example.org, a.b@example.org!": "[0], [1]!",
     "发送至a@b.cn的邮箱，见http://b.cn/x。": "发送至[0]的邮箱，见[1]。",
-    "<none> <a_b> <x:y>": "<none> [0] [1]",
+    "<a_b> <x:y>": "[0] [1]",
     "AT&T &amp; &#160;x": "AT&T [0] [1]x",
     "Run `make all` now": "Run [0] now",
     "<b>Bold</b> text": "[A]Bold[a] text",
@@ -48,7 +48,12 @@ FOUND = {
     "<i>a <b>b</i></b>": "[A]a [B]b[a][b]",
     '<a href="x y">u</a><g id=1>v</g><b>w</b>': "[A]u[a][B]v[b][0]w[1]",
     "<br> <br/> </p>": "[0] [1] [2]",
-    "<none>, <All files>, 1 < 2 > 0": "<none>, <All files>, 1 < 2 > 0",
+    "<All files>, 1 < 2 > 0": "<All files>, 1 < 2 > 0",
+    "<none>": "<none>",
+    "Hi <name>, <1>you</1>": "Hi [0], [A]you[a]",
+    "%@ %dx%d {{ x }} { -brand } <%= y %>": "[0] [1]x[2] [3] { -brand } <%= y %>",
+    "%50 indirim, 50%discount, 100%d'or": "%50 indirim, 50%discount, 100%d'or",
+    "It`s mine and it`s yours, Ke$ha": "It`s mine and it`s yours, Ke$ha",
     "{1} {2} {3} {4} {5}": "[0] [1] [2] [3] {5}",
     "\uf500 and \uf5ff": "[0] and [1]",
     "{a}\n{b}": "[0]\n[1]",
@@ -299,3 +304,38 @@ def test_a_translator_in_python_keeps_pieces_too(randomise, tokenizer):
         translator = tt.Translator.from_model(model, tokenizer, tokenizer, search, xla=xla)
         for text, translation in zip(TEXTS[:9], translator(TEXTS[:9]), strict=True):
             assert counts(translation, KEPT) == counts(text, KEPT)
+
+
+def test_a_piece_may_have_signs_that_end_sentences(server):
+    texts = [
+        '<a title="A b. C d">a</a> b. <link>C d. A</link>',
+        "<!-- A b. C d --> a b. C",
+        "a `b. C` d. https://a.b/?c. A b",
+    ]
+    found = server.run("translate_document", texts)["translation"]
+    pieces = [['<a title="A b. C d">', "<link>", "</link>"], ["<!-- A b. C d -->"], ["`b. C`"]]
+    for translation, each in zip(found, pieces, strict=True):
+        assert counts(translation, each) == dict.fromkeys(each, 1)
+
+
+def test_a_long_sentence_keeps_its_tags_nested(server):
+    texts = [f"a b <b>c d <i>{'e f ' * n}</i> g</b> <u>h {'i ' * n}</u>" for n in range(5, 30, 3)]
+    for translation in server.run("translate_document", texts)["translation"]:
+        tags = re.findall(r"</?\w>", translation)
+        assert len(tags) == 6
+        text = "".join(tags)
+        while text != (text := re.sub(r"<(\w)></\1>", "", text)):
+            pass
+        assert not text
+
+
+def test_a_large_glossary_and_empty_terms(server):
+    terms = "\n".join(f"word{n}\tTerm{n}" for n in range(10_000)) + "\na b\tX Y\nc\t\n"
+    found = server.run("translate_with_terms", {"text": ["word7 a b c"], "terms": [terms]})
+    assert counts(found["translation"][0], ["Term7", "X Y"]) == {"Term7": 1, "X Y": 1}
+    assert RESERVED.isdisjoint(found["translation"][0])
+
+
+def test_flags_are_not_for_what_stays_as_it_is(server):
+    found = server.run("translate_nbest", ["{0}: {1}", "https://example.com/a/long/one", ""])
+    assert {flags for row in found["flags"] for flags in row} == {""}

@@ -85,6 +85,7 @@ class DataConfig:
     mark_practice: Rate | None = optional(
         "probability in each epoch that words of a pair become marks, or get tags",
         _CHOSEN | _WEIGHTS,
+        ("marks", "None|[1-9].*"),
     )
     fold_capitals: bool | None = optional(
         "translate sentences in capitals as if in small letters", _CHOSEN | _FREE | Trait.TRANSLATOR
@@ -163,8 +164,6 @@ class DataConfig:
                 f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
                 f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
             )
-        if self.mark_practice and not self.marks and self.marks is not None:
-            raise ValueError("mark_practice needs marks. Omit it, or give marks.")
         self._check_lists()
         names = ("source_noise", "source_tag", "tag", "validation_tag", "marks")
         changes = [name for name in names if getattr(self, name)]

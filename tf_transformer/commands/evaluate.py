@@ -64,9 +64,13 @@ def run(options: Options) -> int:
         raise ConfigError("--file has sources and references. Omit the other texts.")
     if options.suite and (options.text or options.perplexity or options.compare):
         raise ConfigError("--suite reports on one model's translations. Omit it.")
+    if options.file and (options.compare or options.perplexity):
+        raise ConfigError("--file is scored with one model. Omit --compare and --perplexity.")
+    if options.terms and (options.text or options.perplexity or options.compare):
+        raise ConfigError("--terms changes the translations of one model. Omit it.")
     if options.file:
-        sets = [tuple(map(list, zip(*read_pairs(options.file), strict=True)))]
-        print(json.dumps(_scores(options, *sets[0])))
+        pairs = zip(*read_pairs(options.file), strict=True)
+        print(json.dumps(_scores(options, *map(list, pairs))))
         return 0
     if not options.text and not (sources or references):
         raise ConfigError("give --source and --reference, or --text. See evaluate --help")

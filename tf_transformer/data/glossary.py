@@ -24,7 +24,7 @@ def read_terms(path: FilePath) -> dict[str, str]:
     else:
         rows = [line.split("\t") for line in lines if line.strip()]
     for number, row in enumerate(rows, 1):
-        if len(row) < 2 or not row[0].strip():
+        if len(row) < 2 or not (row[0].strip() and row[1].strip()):
             raise DataError(f"{path}, entry {number}: needs a term and its translation")
     return {source.strip(): target.strip() for source, target, *_ in rows}
 

@@ -1,13 +1,16 @@
 """Practice with marks on text that has no placeholders or tags of its own."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from tf_transformer.data.noise import MARKUP_SIGNS
 from tf_transformer.data.word_links import Span, WordLinks
+from tf_transformer.run_tables import TAG_SIGNS
 from tf_transformer.tokenizers.marks import RESERVED, MarkSymbols
 
+_TAG = re.compile(rf"(?:\S*[{TAG_SIGNS}]\S* )?")
 _NO_SPAN = frozenset(MARKUP_SIGNS.replace("\\", ""))  # such as the signs around <BT> and {name}
 
 
@@ -36,6 +39,8 @@ def _with_marks(
 ) -> tuple[str, str]:
     if not (all(pair) and RESERVED.isdisjoint("".join(pair))):
         return pair
+    tag = _TAG.match(pair[0])[0]  # stays in front
+    pair = pair[0].removeprefix(tag), pair[1]
     whole = tuple((0, len(text)) for text in pair)
     spans = [
         found
@@ -61,7 +66,7 @@ def _with_marks(
             changed = text[begin:end].join(marks) if len(marks) > 1 else marks[0]
             text = text[:begin] + changed + text[end:]
         texts.append(text.join(around_all) + at_end)
-    return tuple(texts)
+    return tag + texts[0], texts[1]
 
 
 def _is_in_markup(text: str, span: Span) -> bool:

@@ -27,36 +27,45 @@ _IN_BRACKETS = rf"\({_IN_LINK}*\)"
 _LINK = rf"{_IN_LINK}|{_IN_BRACKETS}"
 _LINK_END = rf"[A-Za-z0-9/#=&_~$%+-]|{_IN_BRACKETS}"
 _CONVERSION = "[diouxXeEfFgGcpsn@]"
-_NAME = r"[A-Za-z][\w:.-]*"
+_NAME = r"[A-Za-z0-9][\w:.-]*"
 _ATTRIBUTE = r"""\s+[A-Za-z_:][\w:.-]*\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
 # What is kept in each text, in the syntax of RE2, which has no look-ahead.
 PLACEHOLDERS = "|".join(
     (
         # Addresses, without the punctuation after them.
         rf"(?:(?:https?|ftps?|file)://|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
-        r"[A-Za-z0-9_%+-][\w.%+-]*@[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}",
-        r"`[^`\s](?:[^`\n]*[^`\s.!?])?`",  # code of Markdown
+        r"[A-Za-z0-9_][\w.+-]{0,64}@[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}",
+        r"\B`[^`\s](?:[^`\n]*[^`\s.!?])?`\B",  # code of Markdown
         # {{x}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, and ICU's {n, number} and {when, date, short}
-        r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%@]?\{[^{}\s]*\}",
-        r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}']*)?\}",
-        r"\$\(\w+\)|\$[A-Za-z_]\w*\$?|\$\d\b",
+        r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%@]?\{ ?[^{}\s]* ?\}|<%[^%\n]*%>",
+        r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}'\n]*)?\}",
+        r"\$\(\w+\)|\B\$[A-Za-z_]\w*\$?|\$\d\b",
         # %%, %1$s, %(name)s, %5.2f, %PATH%, %PRODUCTNAME, %s and %1
         rf"%%|%\d+\$[-+0#']*\d*(?:[.]\d+)?(?:hh?|ll?|[Lqjzt])?{_CONVERSION}",
         rf"%\(\w+\)[-+0#]*\d*(?:[.]\d+)?{_CONVERSION}",
         rf"%[-+0#']*(?:\d+|\*)?[.](?:\d+|\*)(?:hh?|ll?|[Lqjzt])?{_CONVERSION}\b",
-        rf"%[-+0#']*\d*(?:hh?|ll?|[Lqjzt]){_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b",
-        rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w+%|%[ds]|%{_CONVERSION}\b|%L?\d+",
+        rf"%[-+0#']*\d*(?:hh?|ll?|[Lqjzt]){_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b|%[-+]d\b",
+        rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w{{2,}}%|%[ds@]|%{_CONVERSION}\b|%L?\d\b",
         r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});",
     )
 )
-PIECES = rf"{PLACEHOLDERS}|<!--[^\n]*?-->|</{_NAME}\s*>|<{_NAME}(?:{_ATTRIBUTE})*\s*/?>"
+# What may have the signs of sentence ends inside it. The other tags have none.
+SPANNING = rf"{PLACEHOLDERS}|<!--[^\n]*?-->|<{_NAME}(?:{_ATTRIBUTE})+\s*/?>"
+PIECES = rf"{SPANNING}|</?{_NAME}\s*/?>"
 _OPENING, _CLOSING = rf"<{_NAME}(?:{_ATTRIBUTE})*\s*>", rf"</{_NAME}\s*>"
-# Text in angle brackets that is no tag without a partner, such as <none>.
+# Percentages, whose sign and the letter after it are no placeholder: 100%ig.
+_PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
+_PERCENT = "\uf4ff"
+# Text in angle brackets that is no tag if it stands alone, such as <none>.
 _AMBIGUOUS = r"<[A-Za-z][A-Za-z-]*>"
 _OF_HTML = (
     r"<(?i:a|abbr|b|big|br|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|"
     r"ol|p|pre|q|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var|wbr)>"
 )
+
+
+# A text without letters beside its marks, or without any visible character.
+NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
 
 class Marked(NamedTuple):
@@ -152,7 +161,7 @@ class Marks:
         """
         parts = self.split(text)
         pieces = parts.first_pieces()
-        columns = self._columns(pieces, tf.ones_like(pieces, tf.bool))
+        columns = self._columns(pieces, ~_is_text(pieces, text))
         return Marked(self._joined(parts, columns), self._table(pieces, columns))
 
     def mark_pairs(self, source: tf.Tensor, target: tf.Tensor) -> tuple[Marked, Marked]:
@@ -170,7 +179,7 @@ class Marks:
         total, rank = occurrences(of_source)
         _, target_rank = occurrences(of_target)
         in_target = tf.reduce_sum(tf.cast(is_same, tf.int32), axis=2)
-        columns = self._columns(of_source, total == in_target)
+        columns = self._columns(of_source, (total == in_target) & ~_is_text(of_source, source))
         is_same &= rank[:, :, None] == target_rank[:, None]
         of_partner = tf.reduce_max(tf.where(is_same, columns[:, :, None], -1), axis=1)
         table = self._table(of_source, columns)
@@ -195,8 +204,7 @@ class Marks:
         """
         flat = tf.reshape(texts, [-1])
         rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
-        nothing_to_translate = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*"
-        is_kept = tf.strings.regex_full_match(marked.text, nothing_to_translate)
+        is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
         flat = tf.where(tf.gather(is_kept, rows), tf.gather(marked.text, rows), flat)
         cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", CUT + rb"\1" + CUT)
         parts = Parts(tf.strings.split(cut, CUT))
@@ -214,8 +222,7 @@ class Marks:
 
         def pieces_of(text: tf.Tensor) -> tf.Tensor:
             pieces = self.split(text).first_pieces()
-            is_term = tf.strings.regex_full_match(pieces, f"{VERBATIM[0]}.*")
-            return tf.where(_is_text(pieces) | is_term, "", pieces)
+            return tf.where(_is_text(pieces, text) | _is_term(pieces), "", pieces)
 
         of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
         of_texts = tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
@@ -231,8 +238,9 @@ class Marks:
 
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""
+        text = tf.strings.regex_replace(text, _PERCENTAGE, rf"\1{_PERCENT}\2")
         cut = tf.strings.regex_replace(text, self._pattern, CUT + rb"\1" + CUT)
-        return Parts(tf.strings.split(cut, CUT))
+        return Parts(tf.strings.split(tf.strings.regex_replace(cut, _PERCENT, "%"), CUT))
 
     def _columns(self, pieces: tf.Tensor, may_be_marked: tf.Tensor) -> tf.Tensor:
         """Return the index of the mark for each piece `(B, P)`, int32, or -1 if it stays text."""
@@ -259,8 +267,15 @@ class Marks:
         number = tf.where(is_opener, number, tf.gather(number, tf.maximum(opener, 0), batch_dims=1))
         in_pair = (is_opener | (opener >= 0)) & (number < num_pairs)
         pair = num_plain + number + tf.where(is_opener, 0, num_pairs)
-        is_plain = may_be_marked & ~in_pair & ~(_is_text(pieces) & ~is_opener)
+        is_plain = may_be_marked & ~in_pair
         plain = tf.cumsum(tf.cast(is_plain, tf.int32), axis=1, exclusive=True)
+        # Where there are too many, terms come last.
+        others = is_plain & ~_is_term(pieces)
+        num_others = tf.reduce_sum(tf.cast(others, tf.int32), axis=1, keepdims=True)
+        of_others = tf.cumsum(tf.cast(others, tf.int32), axis=1, exclusive=True)
+        first = tf.where(others, of_others, num_others + plain - of_others)
+        are_many = tf.reduce_sum(tf.cast(is_plain, tf.int32), axis=1, keepdims=True) > num_plain
+        plain = tf.where(are_many, first, plain)
         is_plain &= plain < num_plain
         return tf.where(in_pair, pair, tf.where(is_plain, plain, -1))
 
@@ -278,10 +293,15 @@ class Marks:
         return tf.where(tf.reduce_any(is_here, axis=1), found, "")
 
 
-def _is_text(pieces: tf.Tensor) -> tf.Tensor:
-    """Return whether pieces are text in angle brackets, unless a partner makes them tags."""
-    is_ambiguous = tf.strings.regex_full_match(pieces, _AMBIGUOUS)
-    return is_ambiguous & ~tf.strings.regex_full_match(pieces, _OF_HTML)
+def _is_text(pieces: tf.Tensor, text: tf.Tensor) -> tf.Tensor:
+    """Return whether pieces `(B, P)` are text in angle brackets, which is all that texts have."""
+    is_alone = tf.strings.regex_full_match(text, rf"[^\p{{L}}]*{_AMBIGUOUS}[^\p{{L}}]*")
+    is_text = tf.strings.regex_full_match(pieces, _AMBIGUOUS) & is_alone[:, None]
+    return is_text & ~tf.strings.regex_full_match(pieces, _OF_HTML)
+
+
+def _is_term(pieces: tf.Tensor) -> tf.Tensor:
+    return tf.strings.regex_full_match(pieces, f"{VERBATIM[0]}.*")
 
 
 def _plain(text: tf.Tensor) -> tf.Tensor:
@@ -301,7 +321,7 @@ def require_pattern(pattern: str) -> None:
         with tf.init_scope():
             matches_nothing = tf.strings.regex_full_match([""], pattern).numpy()[0]
     except tf.errors.InvalidArgumentError as error:
-        reason = str(error.message).splitlines()[0]
+        reason = str(error.message).splitlines()[0].partition("error: ")[2]
         raise ConfigError(f"the mark pattern is no regular expression of RE2: {reason}") from None
     if matches_nothing:
         raise ConfigError("the mark pattern matches an empty text. Give one that does not.")

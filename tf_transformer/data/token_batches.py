@@ -156,7 +156,7 @@ class TokenBatches:
         links = functools.cache(lambda: WordLinks.learn(parallel_text))
 
         def change(pairs: Sequence, random: np.random.Generator) -> list[tuple[str, str]]:
-            if mark_practice:
+            if mark_practice and marks:
                 pairs = practise_marks(pairs, mark_practice, random, links(), marks.symbols)
             if not source_noise:
                 return pairs

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tf_transformer.tokenizers.marks import MarkIds
 
 _OWED, _ABSENT = -1, -2  # in place of the step in which a mark was produced
+_NOWHERE = 2**31 - 1
 
 
 class Constraint(Protocol):
@@ -34,7 +35,8 @@ class MarksOnce:
 
     A mark that is not owed is forbidden, the end is forbidden while one is owed, and where the room
     up to the limit equals the number of owed marks, only these are allowed. A closing mark may only
-    close the pair that was opened last. So every finished hypothesis has all marks, if its limit is
+    close the pair that was opened last. Marks whose partner is in another part of a long source
+    keep their order, outside of pairs. So every finished hypothesis has all marks, if its limit is
     at least their number.
 
     Args:
@@ -53,31 +55,40 @@ class MarksOnce:
         self._source, self._target = zip(*(ids for kind in pairs for ids in kind), strict=True)
         self._eos_id = eos_id
 
-    def start(self) -> tf.Tensor:
-        """Return the state, int32 `(B, M)`: when each mark was produced, or what it is instead."""
-        has_mark = tf.reduce_any(self._source_ids[:, :, None] == list(self._source), axis=1)
-        return tf.where(has_mark, _OWED, _ABSENT)
+    def start(self) -> Any:
+        """Return the state: when each mark was produced, or what it is instead, int32 `(B, M)`.
+
+        The second part is the place of marks without a partner in the source, int32 `(B, M)`.
+        """
+        is_mark = self._source_ids[:, :, None] == list(self._source)
+        has_mark = tf.reduce_any(is_mark, axis=1)
+        plain, opening, closing = tf.split(has_mark, self._sizes, axis=1)
+        is_alone = tf.concat([plain & False, opening & ~closing, closing & ~opening], axis=1)
+        place = tf.argmax(tf.cast(is_mark, tf.int32), axis=1, output_type=tf.int32)
+        return tf.where(has_mark, _OWED, _ABSENT), tf.where(is_alone, place, _NOWHERE)
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: Any
+    ) -> tuple[tf.Tensor, Any]:
         """See `Constraint`."""
+        state, place = state
         state = tf.where(token_ids[:, None] == list(self._target), index, state)
         owed = state == _OWED
         num_owed = tf.reduce_sum(tf.cast(owed, tf.int32), axis=1)
         _, opened, _ = tf.split(state, self._sizes, axis=1)
-        plain, opening, closing = tf.split(owed, self._sizes, axis=1)
+        is_alone = place != _NOWHERE
+        next_place = tf.reduce_min(tf.where(owed, place, _NOWHERE), axis=1, keepdims=True)
+        plain, opening, closing = tf.split(owed & ~is_alone, self._sizes, axis=1)
         is_open = (opened >= 0) & closing
         last = tf.reduce_max(tf.where(is_open, opened, -1), axis=1, keepdims=True)
-        # Where a long source was split between two tags, the second stands alone.
-        may_close = closing & ((is_open & (opened == last)) | (opened == _ABSENT))
-        room = limits - index
-        columns = [plain, opening, may_close, (num_owed == 0)[:, None], (num_owed < room)[:, None]]
+        marks = tf.concat([plain, opening, is_open & (opened == last)], axis=1)
+        marks |= owed & is_alone & (place == next_place) & (last < 0)
+        columns = [marks, (num_owed == 0)[:, None], (num_owed < limits - index)[:, None]]
         # The column of each token in a table of the marks, the end and all other tokens.
         column_of = [len(self._target) + 1] * size
         for column, token_id in enumerate((*self._target, self._eos_id)):
             column_of[token_id] = column
-        return tf.gather(tf.concat(columns, axis=1), column_of, axis=1), state
+        return tf.gather(tf.concat(columns, axis=1), column_of, axis=1), (state, place)
 
 
 class NoRepeats:

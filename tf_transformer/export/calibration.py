@@ -2,20 +2,18 @@
 
 import numpy as np
 import sacrebleu
+import tensorflow as tf
 
 from tf_transformer.data.text import ParallelText
 from tf_transformer.inference.flags import SMOOTHING, Usual
 from tf_transformer.inference.translator import Translator
-from tf_transformer.runs.restore import Tokenizers
 
 _FEWEST_PAIRS = 50
 _BINS = 20
 _PERCENTILES = 0.5, 99.5
 
 
-def calibrate(
-    translator: Translator, tokenizers: Tokenizers, validation: ParallelText, **options: float
-) -> Usual | None:
+def calibrate(translator: Translator, validation: ParallelText, **options: float) -> Usual | None:
     """Measure the ratios of lengths and the chrF of translations; None for fewer than 50 pairs.
 
     The `options` are those of the search, see `Translator.stream`. The chrF of a translation rises
@@ -24,13 +22,10 @@ def calibrate(
     """
     if len(validation) < _FEWEST_PAIRS:
         return None
-    lengths = (
-        np.array([len(ids) + SMOOTHING for ids in tokenizer.encode(side)])
-        for tokenizer, side in zip(
-            tokenizers, (validation.sources, validation.targets), strict=True
-        )
-    )
-    source_lengths, target_lengths = lengths
+    sources = tf.constant(validation.sources)
+    source_lengths = translator.module.tokenize(sources)[3].numpy() + SMOOTHING
+    probabilities = translator.score(validation.sources, validation.targets)
+    target_lengths = np.array([each.num_tokens - 1 + SMOOTHING for each in probabilities])
     ratios = np.percentile(target_lengths / source_lengths, _PERCENTILES)
     found = [best for (best,) in translator.stream(validation.sources, **options)]
     per_token = np.array([best.log_prob / (best.length + 1) for best in found])

@@ -169,7 +169,7 @@ def _tuned_translator(
     )
     choices = {"search": {**choice._asdict(), "chosen": chosen}}
     options = {"beam_size": choice.beam_size, "length_penalty": choice.length_penalty}
-    if usual := calibrate(translator, tokenizers, validation, **options):
+    if usual := calibrate(translator, validation, **options):
         search = dataclasses.replace(search, usual=usual)
         choices["usual"] = usual._asdict()
     if alignment is not None:

@@ -1,6 +1,7 @@
 """What a person should look at in a translation, found inside the graph."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -13,6 +14,12 @@ _FEWEST_REPEATED = 4  # tokens that are like those one period before
 _SEVERAL_LETTERS = 12  # a name or a term has fewer
 # Added to both numbers of tokens before they are compared, because short texts vary more.
 SMOOTHING = 3
+
+
+# If a function is inlined, each of its operations costs time where it is not called, too.
+_not_inlined = functools.partial(
+    tf.function, autograph=False, experimental_attributes={"_noinline": True}
+)
 
 
 class Usual(NamedTuple):
@@ -35,11 +42,13 @@ class Found(NamedTuple):
     source_lengths: tf.Tensor  # int32 (B,), tokens
     limits: tf.Tensor  # int32 (B,), most tokens of a translation
     is_lost: tf.Tensor  # bool (B,), whether text of the source was dropped
+    is_kept: tf.Tensor  # bool (B,), whether there is nothing to translate
     loops: tf.Tensor  # bool (B,), whether a translation was searched again without repetition
     texts: tf.Tensor  # string (B, n)
     ids: tf.Tensor  # int32 (B, n, T)
     lengths: tf.Tensor  # int32 (B, n)
     truncated: tf.Tensor  # bool (B, n)
+    exists: tf.Tensor  # bool (B, n), whether the search found it
 
 
 def has_loop(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -57,14 +66,19 @@ def has_loop(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     return tf.reduce_any(count - earlier >= needed, axis=[1, 2])
 
 
-def flags_of(found: Found, marks: Marks, usual: Usual | None) -> tf.Tensor:
+def flags_of(
+    found: Found, marks: Marks, usual: Usual | None, source_loops: Callable[[], tf.Tensor]
+) -> tf.Tensor:
     """Return the names of what a person should look at, string `(B, n)`, separated by commas.
+
+    `source_loops` returns which sources repeat themselves, bool `(B,)`.
 
     - `truncated`: text of the source was dropped, or the translation reached its limit.
     - `piece`: a piece of the source is not in the translation as often, or one was invented.
     - `forced`: marks were put at the end, because no room was left.
     - `loop`: tokens were repeated, so the text was searched once more, or they still are.
     - `copied`: a text of twelve letters or more is as in the source.
+    - `empty`: the translation has no text.
     - `length`: the translation is unusually long or short.
     """
     size, n_best = tf.unstack(tf.shape(found.texts))
@@ -77,25 +91,29 @@ def flags_of(found: Found, marks: Marks, usual: Usual | None) -> tf.Tensor:
     has_pieces = marks.has_pieces(found.source)[:, None]
     in_texts = marks.has_pieces(tf.reshape(found.texts, [-1]))
 
-    # If it were inlined, each of its operations would cost time where it is not called, too.
-    @functools.partial(tf.function, autograph=False, experimental_attributes={"_noinline": True})
+    @_not_inlined
     def differ() -> tf.Tensor:
         return marks.differ(found.source, found.texts)
+
+    @_not_inlined
+    def repeated() -> tf.Tensor:
+        return loops & ~source_loops()[:, None]
 
     any_piece = tf.reduce_any(has_pieces) | tf.reduce_any(in_texts)
     named = {
         "truncated": found.truncated | found.is_lost[:, None],
         "piece": tf.cond(any_piece, differ, lambda: tf.zeros_like(found.texts, tf.bool)),
         "forced": has_pieces & ~found.truncated & (found.lengths >= found.limits[:, None]),
-        "loop": loops | found.loops[:, None],
+        "loop": found.loops[:, None] | tf.cond(tf.reduce_any(loops), repeated, lambda: loops),
         "copied": copied,
+        "empty": found.lengths == 0,
     }
     if usual is not None:
         lengths = (found.lengths, found.source_lengths[:, None])
         target, of_source = (tf.cast(each + SMOOTHING, tf.float32) for each in lengths)
         low, high = usual.ratios
         named["length"] = (target < low * of_source) | (target > high * of_source)
-    exists = (found.lengths > 0) & (source != "")
+    exists = found.exists & ~found.is_kept[:, None]
     names = [tf.where(value & exists, f",{name}", "") for name, value in named.items()]
     return tf.strings.regex_replace(tf.strings.join(names), "^,", "")
 

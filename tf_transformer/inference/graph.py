@@ -10,7 +10,7 @@ import tensorflow as tf
 # Registers the ops of SentencePiece, without which SavedModels that use them do not load.
 import tensorflow_text  # noqa: F401
 
-from tf_transformer.data.marks import Marked, Marks
+from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.constraints import Constraint, MarksOnce, NoRepeats
 from tf_transformer.decoding.greedy import greedy_search
@@ -32,7 +32,7 @@ from tf_transformer.inference.terms import insert_terms
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
-from tf_transformer.tokenizers.marks import MarkIds
+from tf_transformer.tokenizers.marks import RESERVED_PATTERN, MarkIds
 
 _TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
@@ -368,7 +368,8 @@ class ExportTranslator(tf.Module):
         return insert_terms(text, terms, self.marks)
 
     def _translate_with_terms(self, text: tf.Tensor, terms: tf.Tensor) -> Tensors:
-        return self.translate(self._insert_terms(text, terms))
+        found = self.translate_document(self._insert_terms(text, terms))
+        return {"translation": found["translation"]}
 
     @_function(_TEXT)
     def translate_nbest(self, text: tf.Tensor) -> Tensors:
@@ -438,13 +439,20 @@ class ExportTranslator(tf.Module):
         repeats = tf.reduce_any(is_same, axis=2)
         truncated = hypotheses.truncated & (lengths > 0)
         usual = self.search.usual
-        found = Found(*of_source, loops, texts, ids, lengths, truncated)
+        is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
+        exists = hypotheses.scores > MISSING_SCORE
+        found = Found(*of_source, is_kept, loops, texts, ids, lengths, truncated, exists)
+
+        def source_loops() -> tf.Tensor:
+            tokens = self.source.first_tokens(marked.text)[0]
+            return has_loop(self.source.padded(tokens), found.source_lengths)
+
         outputs = {
             "translations": tf.where(repeats, "", texts),
             "lengths": tf.where(repeats, 0, lengths),
             "truncated": truncated & ~repeats,
             "bytes_dropped": bytes_dropped & ~repeats,
-            "flags": tf.where(repeats, "", flags_of(found, self._pieces, usual)),
+            "flags": tf.where(repeats, "", flags_of(found, self._pieces, usual, source_loops)),
         }
         for name in ("scores", "log_probs"):
             values = tf.where(repeats, MISSING_SCORE, getattr(hypotheses, name))
@@ -484,7 +492,8 @@ class ExportTranslator(tf.Module):
         def with_pieces() -> tf.Tensor:
             return unmark(texts, marked)
 
-        return tf.cond(tf.reduce_any(marked.pieces != ""), with_pieces, lambda: texts)
+        has_marks = tf.strings.regex_full_match(marked.text, f"(?s).*{RESERVED_PATTERN}.*")
+        return tf.cond(tf.reduce_any(has_marks), with_pieces, lambda: texts)
 
     def _translate_sentences(self, sentences: Sentences, is_cut: bool = False) -> Tensors:
         """Return what `translate_sentences` does; with `is_cut`, long ones lose the rest."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.data.marks import PLACEHOLDERS
+from tf_transformer.data.marks import SPANNING
 from tf_transformer.inference.text_reader import valid_utf8
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
 
@@ -16,7 +16,7 @@ _KEEP = _CUT = b"\xff"  # after a full stop that ends no sentence; around a piec
 
 # Stands for a piece such as an address, whose stops end no sentence. Tags have rules of their own.
 _PIECE = "\uf500"
-_PIECES = rf"({VERBATIM[0]}[^{VERBATIM[1]}]*{VERBATIM[1]}|{RESERVED_PATTERN}|{PLACEHOLDERS})"
+_PIECES = rf"({VERBATIM[0]}[^{VERBATIM[1]}]*{VERBATIM[1]}|{RESERVED_PATTERN}|{SPANNING})"
 
 _SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
 BREAK = "[\n-\r\x85\u2028\u2029]"
@@ -204,7 +204,7 @@ def _shown(text: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
     """Return texts `(B,)` with all pieces in the place of their signs."""
     parts = tf.strings.split(text, _PIECE)
     num_parts, ends = tf.size(parts.flat_values, tf.int64), parts.row_limits()
-    is_last = tf.reduce_any(tf.range(1, num_parts + 1)[:, None] == ends, axis=1)
+    is_last = tf.scatter_nd(ends[:, None] - 1, tf.ones_like(ends, tf.bool), [num_parts])
     after = tf.tensor_scatter_nd_update(tf.fill([num_parts], ""), tf.where(~is_last), pieces)
     return tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + after), axis=-1)
 

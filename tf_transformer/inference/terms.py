@@ -8,6 +8,7 @@ from tf_transformer.inference.text_reader import valid_utf8
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
+_TERM = r"[^\t]*[^\s\p{Z}][^\t]*"
 _BEGIN, _END = "\uf5c2", "\uf5c3"  # around each word, so that a term is found as whole words
 
 
@@ -40,9 +41,14 @@ def insert_terms(text: tf.Tensor, terms: tf.Tensor, marks: Marks) -> tf.Tensor:
 def _with_glossary(text: tf.Tensor, glossary: tf.Tensor, marks: Marks) -> tf.Tensor:
     lines = tf.strings.regex_replace(tf.strings.split(glossary, "\n"), RESERVED_PATTERN, "")
     columns = tf.strings.split(lines, "\t")
-    is_term = (columns.row_lengths() == 2) & tf.strings.regex_full_match(lines, r"(?s).*\S.*\t.*")
+    is_term = tf.strings.regex_full_match(lines, rf"{_TERM}\t{_TERM}")
     columns = tf.ragged.boolean_mask(columns, is_term).to_tensor("", shape=[None, 2])
     sources, targets = (tf.strings.strip(column) for column in tf.unstack(columns, axis=1))
+    # A regular expression of ten thousand terms would be too large.
+    first_words = tf.strings.regex_replace(tf.strings.strip(_words(sources)), " .*", "")
+    in_text = tf.unique(tf.concat([tf.strings.split(_words(text)).flat_values, [""]], 0))[0]
+    may_occur = tf.reduce_any(first_words[:, None] == in_text, axis=1)
+    sources, targets = (tf.boolean_mask(side, may_occur) for side in (sources, targets))
     order = tf.argsort(tf.strings.length(sources), direction="DESCENDING", stable=True)
     sources, targets = tf.gather(sources, order), tf.gather(targets, order)
 
@@ -71,6 +77,12 @@ def _with_terms(text: tf.Tensor, sources: tf.Tensor, targets: tf.Tensor) -> tf.T
     target = tf.strings.join([begin, tf.gather(targets, tf.argmax(is_term, axis=1)), end])
     is_found = parts.is_piece & tf.reduce_any(is_term, axis=1)
     return parts.joined(tf.where(is_found, target, parts.flat))
+
+
+def _words(text: tf.Tensor) -> tf.Tensor:
+    """Return the words of texts in small letters, with spaces between them."""
+    text = lower_case_tensor(_in_words(text))
+    return tf.strings.regex_replace(text, r"[^\p{L}\p{M}\p{N}]+", " ")
 
 
 def _in_words(text: tf.Tensor) -> tf.Tensor:

@@ -323,7 +323,9 @@ def _translations(row: Mapping[str, Any]) -> list[Translation]:
     """Return the translations of one text in the order of their scores."""
     names = ("translations", "scores", "log_probs", "lengths", "truncated")
     columns = *(row[name] for name in names), itertools.repeat(row["source_truncated"])
-    flags = (tuple(filter(None, names.split(","))) for names in row["flags"])
+    flags = (
+        tuple(filter(None, names.split(","))) for names in row.get("flags", itertools.repeat(""))
+    )
     expected = row.get("expected_chrf", itertools.repeat(None))
     found = map(Translation, *columns, row["bytes_dropped"], flags, expected)
     if found := [translation for translation in found if translation.score > MISSING_SCORE]:

@@ -104,7 +104,7 @@ def _initialize(run: Run, position: Position) -> None:
     if path is None:
         return
     trained = restore_model(RunDirectory.open(path))
-    for variable, old in zip(run.model.variables, trained.model.variables, strict=True):
+    for variable, old in zip(run.model.weights, trained.model.weights, strict=True):
         value = np.array(variable.numpy())
         value[tuple(map(slice, old.shape))] = old.numpy()  # new subwords come after the old ones
         variable.assign(value)
