@@ -85,7 +85,6 @@ class DataConfig:
     mark_practice: Rate | None = optional(
         "probability in each epoch that words of a pair become marks, or get tags",
         _CHOSEN | _WEIGHTS,
-        ("marks", "None|[1-9].*"),
     )
     fold_capitals: bool | None = optional(
         "translate sentences in capitals as if in small letters", _CHOSEN | _FREE | Trait.TRANSLATOR

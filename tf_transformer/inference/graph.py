@@ -239,12 +239,12 @@ class ModelSearch:
         source_lengths = tf.reduce_sum(tf.cast(source_ids != ids["pad_id"], tf.int32), axis=1)
         # A loop hardly ends before its translation is longer than the source.
         lengths = hypotheses.lengths[:, 0]
-        is_long = tf.reduce_any(lengths > source_lengths + _LONGER)
+        is_long = lengths > source_lengths + _LONGER
         unrepaired = *hypotheses, tf.zeros_like(limits, tf.bool)
 
         @_not_inlined
         def repaired() -> Searched:
-            loops = has_loop(hypotheses.ids[:, 0], lengths)
+            loops = is_long & has_loop(hypotheses.ids[:, 0], lengths)
             loops &= ~has_loop(source_ids, source_lengths)
             return tf.cond(tf.reduce_any(loops), lambda: again(loops), lambda: unrepaired)
 
@@ -255,7 +255,7 @@ class ModelSearch:
             better = (with_all_marks if marks.plain else found)(*few, [no_repeats])
             return *replace_rows(hypotheses, rows, better, ids["pad_id"]), loops
 
-        return tf.cond(is_long, repaired, lambda: unrepaired)
+        return tf.cond(tf.reduce_any(is_long), repaired, lambda: unrepaired)
 
     def _decode_step(
         self, never: Sequence[int], token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
