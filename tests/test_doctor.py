@@ -311,7 +311,7 @@ def test_another_model_fails_with_its_first_lines(exported_version, tmp_path, so
 
 @pytest.mark.slow
 def test_a_ctranslate2_export_translates_as_the_saved_model(
-    model, letter_tokenizer, root, exported_version, source, compared
+    model, letter_tokenizer, root, source, compared
 ):
     pytest.importorskip("ctranslate2")
     manifest = {"config": {"data": {"max_length": MAX_LENGTH}}}
@@ -322,9 +322,12 @@ def test_a_ctranslate2_export_translates_as_the_saved_model(
     lines.insert(5, "! ".join(line.capitalize() for line in lines[6:9]))
     (root / "with_empty").write_text("\n".join(lines), encoding="utf-8")
     arguments = [f"--same-as={root / 'fast'}", f"--source={root / 'with_empty'}"]
-    assert compared(exported_version, *arguments)[0] == 0
+    # CTranslate2 does not search once more where a translation repeats itself.
+    unrepaired = dataclasses.replace(letters.SEARCH, repair_loops=False)
+    greedy = tt.Translator.from_model(model, *tokenizers, unrepaired)
+    assert compared(tt.export_saved_model(greedy, root / "greedy"), *arguments)[0] == 0
     # With a beam they would differ, since CTranslate2's length penalty has another formula.
-    search = dataclasses.replace(letters.SEARCH, beam_size=3, length_penalty=1.5)
+    search = dataclasses.replace(unrepaired, beam_size=3, length_penalty=1.5)
     beam = tt.Translator.from_model(model, *tokenizers, search)
     arguments.insert(0, tt.export_saved_model(beam, root / "beam"))
     status, printed = compared(*arguments)

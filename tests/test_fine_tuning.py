@@ -218,7 +218,7 @@ def test_an_imported_run_is_tuned(kind, name, options, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = [f"Guten Abend, Anna {n}.\tGood evening, Anna {n}.\n" for n in range(40)]
     (tmp_path / "pairs").write_text("".join(lines), encoding="utf-8")
-    options = [f"--train-tsv={tmp_path / 'pairs'}", f"--initialize-from={imported}"]
+    options = [f"--train-tsv={tmp_path / 'pairs'}", f"--initialize-from={imported}", "--marks=0"]
     done = run_here("train", f"--run-dir={run_dir}", *options, "--steps=2", "--validation-steps=1")
     assert done.returncode == 0, done.stderr
     one, other = (RunDirectory.open(path) for path in (imported, run_dir))

@@ -119,9 +119,9 @@ def test_a_beam_keeps_its_hypotheses_and_changed_translations_are_counted(
     pairs = zip(*(each(lines, 64, 3, 1.0) for each in (before, after)), strict=True)
     changed = sum(old != now for old, now in pairs)
     assert report["translations changed"] == (str(changed or "none"), "2")
-    source_ids, limits, _ = before.module.tokenize(lines)
+    source_ids, limits, *_ = before.module.tokenize(lines)
     found = before.module.fixed_beam(source_ids, limits, 3, 1.0, 3)
-    made = {many.pad_id, *np.ravel(found.ids).tolist()}
+    made = {many.pad_id, *np.ravel(found[0]).tolist()}
     assert len(made) > 5
     assert set(many.subwords(made)) <= set(few.subwords(range(few.vocab_size)))
     assert few.vocab_size < VOCAB_SIZE

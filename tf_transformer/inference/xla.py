@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.inference.flags import has_loop
 from tf_transformer.inference.graph import SEARCH_SPECS
 
 _SHORTEST = 16  # tokens; shorter sources are padded to it, or XLA would compile four times more
@@ -31,7 +32,16 @@ def compiled_search(module: Any, beam_size: int, n_best: int) -> Callable:
         paddings = [[0, padded_rows], [0, padded_length]]
         source_ids = tf.pad(source_ids, paddings, constant_values=module.settings["source_pad_id"])
         found = search(source_ids, tf.pad(limits, [[0, padded_rows]]), length_penalty)
-        return module.detokenize(*(field[:num_rows] for field in found), *of_source)
+        found = [field[:num_rows] for field in found]
+
+        def in_the_graph() -> Any:
+            if beam_size == 1:
+                return module.greedy(text, length_penalty)
+            return module.beam(text, beam_size, length_penalty, n_best)
+
+        # The graph searches once more where a translation repeats itself.
+        loops = tf.reduce_any(has_loop(found[0][:, 0], found[1][:, 0]))
+        return tf.cond(loops, in_the_graph, lambda: module.detokenize(*found, *of_source))
 
     specs = tf.TensorSpec([None], tf.string), tf.TensorSpec([]), tf.TensorSpec([], tf.int32)
     return tf.function(translate, input_signature=specs, autograph=False)

@@ -26,6 +26,8 @@ def _(tokenizer: SentencePieceTokenizer, symbols: Iterable[str]) -> FileTokenize
 
 @with_symbols.register
 def _(tokenizer: VocabularyTokenizer, symbols: Iterable[str]) -> FileTokenizer:
+    if not (symbols := [s for s in symbols if s not in tokenizer.user_symbols]):
+        return tokenizer  # the splitter must not see its tags
     table = _with_pieces(tokenizer.table, tokenizer.vocab_size, symbols)
     size = len(sentencepiece_model_pb2.ModelProto.FromString(tokenizer.splitter).pieces)
     return VocabularyTokenizer(table, _with_pieces(tokenizer.splitter, size, symbols))
