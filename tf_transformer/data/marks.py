@@ -6,12 +6,12 @@ All of it is operations of TensorFlow on strings, so training and a server find 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.data.text import RowsOfEpoch, SentencePairs
+from tf_transformer.data.text import ChangedText
 from tf_transformer.errors import ConfigError
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM, MarkIds, MarkSymbols
@@ -62,8 +62,6 @@ _OF_HTML = (
     r"<(?i:a|abbr|b|big|br|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|"
     r"ol|p|pre|q|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var|wbr)>"
 )
-
-
 # A text without letters beside its marks, or without any visible character.
 NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
@@ -135,10 +133,10 @@ class Marks:
         specs = [tf.TensorSpec([None], tf.string)]
         self._has_pieces = tf.function(self.has_pieces, specs, autograph=False)
         self._mark_pairs = tf.function(self.mark_pairs, 2 * specs, autograph=False)
+        others = [symbol for symbol in symbols if symbol not in self._all]
         with tf.init_scope():
-            may_be = [bool(self._has_pieces([symbol]).numpy()[0]) for symbol in symbols]
-        found = zip(symbols, may_be, strict=True)
-        self.no_pieces = [s for s, is_found in found if is_found and s not in self._all]
+            may_be = self._has_pieces(tf.constant(others, tf.string)).numpy()
+        self.no_pieces = [other for other, is_piece in zip(others, may_be, strict=True) if is_piece]
 
     @classmethod
     def of(
@@ -328,19 +326,10 @@ def require_pattern(pattern: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class MarkedText(SentencePairs):
+class MarkedText(ChangedText):
     """The pairs of a text with marks in place of pieces that both sides have equally often."""
 
-    text: SentencePairs
     marks: Marks
-
-    @property
-    def num_blank(self) -> int:
-        """Number of pairs that the text dropped because a side is blank."""
-        return self.text.num_blank
-
-    def __len__(self) -> int:
-        return len(self.text)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         pairs = iter(self.text)
@@ -352,6 +341,3 @@ class MarkedText(SentencePairs):
         """Identifier of the text, of what pieces are, and of the number of marks."""
         marks = "".join(self.marks.symbols.all), self.marks.pattern, *self.marks.no_pieces
         return self.derived_fingerprint(self.text.fingerprint, *marks)
-
-    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
-        return self.text.rows_of_epoch(dropped, seed)

@@ -6,23 +6,14 @@ import itertools
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from tf_transformer.data.text import DataError, RowsOfEpoch, SentencePairs
+from tf_transformer.data.text import ChangedText, DataError, RowsOfEpoch, SentencePairs
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggedText(SentencePairs):
+class TaggedText(ChangedText):
     """The pairs of a text with a tag in front of each source that is not empty."""
 
-    text: SentencePairs
     tag: str
-
-    @property
-    def num_blank(self) -> int:
-        """Number of pairs that the text dropped because a side is blank."""
-        return self.text.num_blank
-
-    def __len__(self) -> int:
-        return len(self.text)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return map(self._tagged, self.text)
@@ -35,9 +26,6 @@ class TaggedText(SentencePairs):
     def _tagged(self, pair: tuple[str, str]) -> tuple[str, str]:
         source, target = pair
         return f"{self.tag} {source}" if self.tag and source else source, target
-
-    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
-        return self.text.rows_of_epoch(dropped, seed)
 
 
 @dataclasses.dataclass(frozen=True)

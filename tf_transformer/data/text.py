@@ -98,6 +98,24 @@ class ParallelText(SentencePairs):
 
 
 @dataclasses.dataclass(frozen=True)
+class ChangedText(SentencePairs):
+    """The pairs of a text, each changed in some way; a subclass says how."""
+
+    text: SentencePairs
+
+    @property
+    def num_blank(self) -> int:
+        """Number of pairs that the text dropped because a side is blank."""
+        return self.text.num_blank
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
+        return self.text.rows_of_epoch(dropped, seed)
+
+
+@dataclasses.dataclass(frozen=True)
 class Corpus:
     """Parallel text, split for training, validation and test.
 

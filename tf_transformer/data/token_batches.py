@@ -129,7 +129,7 @@ class TokenBatches:
             cache_dir: See `TokenizedText.build`.
             source_noise: Probability for `add_noise`, drawn anew in each epoch; needs a seed.
             source_tag: Token in front of each source, as `Search.source_tag` for translations.
-            marks: What to put in place of placeholders, tags and the like; None to keep them.
+            marks: The marks that replace placeholders, tags and the like; None keeps these.
             mark_practice: Probability for `practise_marks`, drawn anew in each epoch.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a person should look at in a translation, found inside the graph."""
+"""Flags, found inside the graph, tell what a person should look at in a translation."""
 
 import functools
 from collections.abc import Callable
@@ -17,13 +17,13 @@ SMOOTHING = 3
 
 
 # If a function is inlined, each of its operations costs time where it is not called, too.
-_not_inlined = functools.partial(
+not_inlined = functools.partial(
     tf.function, autograph=False, experimental_attributes={"_noinline": True}
 )
 
 
 class Usual(NamedTuple):
-    """What translations of a validation text are like; `export` measures it.
+    """The lengths and the quality that translations of a validation text usually have.
 
     Attributes:
         ratios: The lowest and the highest usual ratio of target to source tokens.
@@ -91,11 +91,11 @@ def flags_of(
     has_pieces = marks.has_pieces(found.source)[:, None]
     in_texts = marks.has_pieces(tf.reshape(found.texts, [-1]))
 
-    @_not_inlined
+    @not_inlined
     def differ() -> tf.Tensor:
         return marks.differ(found.source, found.texts)
 
-    @_not_inlined
+    @not_inlined
     def repeated() -> tf.Tensor:
         return loops & ~source_loops()[:, None]
 

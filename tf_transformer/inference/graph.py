@@ -18,7 +18,14 @@ from tf_transformer.decoding.result import Hypotheses, output_limits, replace_ro
 from tf_transformer.decoding.translation_model import Cache, TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import Rows, translate_sentences
-from tf_transformer.inference.flags import Found, Usual, expected_chrf, flags_of, has_loop
+from tf_transformer.inference.flags import (
+    Found,
+    Usual,
+    expected_chrf,
+    flags_of,
+    has_loop,
+    not_inlined,
+)
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
 from tf_transformer.inference.sentences import (
@@ -74,12 +81,6 @@ def _function(*specs: tf.TensorSpec) -> Callable:
     return functools.partial(tf.function, input_signature=specs, autograph=False)
 
 
-# If a function is inlined, each of its operations costs time where it is not called, too.
-_not_inlined = functools.partial(
-    tf.function, autograph=False, experimental_attributes={"_noinline": True}
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class Search:
     """How a translator reads sources and searches for their translations.
@@ -98,10 +99,10 @@ class Search:
         by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
             is translated whole, as for the prompt of a language model.
         alignment: The attention that `align` returns; None for `default_alignment`.
-        mark_pattern: What is a piece of a text that is copied, see `Marks`.
+        mark_pattern: A regular expression that finds the pieces which are copied, see `Marks`.
         repair_loops: Whether to search once more, without repeated sequences of three tokens, where
             a translation repeats itself and its source does not.
-        usual: What translations are usually like, for flags; None if that is not known.
+        usual: The usual lengths and quality of translations, for flags; None if not measured.
 
     Example:
         >>> search = tt.Search(beam_size=4, max_length=16)
@@ -229,7 +230,7 @@ class ModelSearch:
         if marks.plain:
             hypotheses = tf.cond(
                 tf.reduce_any(source_ids[:, :, None] == marks.all),
-                _not_inlined(lambda: with_all_marks(source_ids, limits)),
+                not_inlined(lambda: with_all_marks(source_ids, limits)),
                 lambda: found(source_ids, limits, never=never + target_marks.all),
             )
         else:
@@ -242,7 +243,7 @@ class ModelSearch:
         is_long = lengths > source_lengths + _LONGER
         unrepaired = *hypotheses, tf.zeros_like(limits, tf.bool)
 
-        @_not_inlined
+        @not_inlined
         def repaired() -> Searched:
             loops = is_long & has_loop(hypotheses.ids[:, 0], lengths)
             loops &= ~has_loop(source_ids, source_lengths)
@@ -349,7 +350,7 @@ class ExportTranslator(tf.Module):
 
         # If it were inlined, each of its operations would cost time where it is not called, too: a
         # tenth of the time of one sentence.
-        @_not_inlined
+        @not_inlined
         def in_sentences() -> tf.Tensor:
             sentences = split_lines(text, self.search.by_sentence)
             return self._translate_sentences(sentences, is_cut=True)["translation"]
@@ -473,7 +474,7 @@ class ExportTranslator(tf.Module):
             return Marked(text, tf.zeros([tf.size(text), 0], tf.string))
         mark, num_marks = self.marks.mark, len(self.marks.symbols.all)
 
-        @_not_inlined
+        @not_inlined
         def with_marks() -> Marked:
             return mark(text)
 
@@ -488,7 +489,7 @@ class ExportTranslator(tf.Module):
             return texts
         unmark = self.marks.unmark
 
-        @_not_inlined
+        @not_inlined
         def with_pieces() -> tf.Tensor:
             return unmark(texts, marked)
 

@@ -1,4 +1,4 @@
-"""What a localisation team asks of translations, beside BLEU and chrF."""
+"""The suite of `evaluate` counts what a localisation team asks for beside BLEU and chrF."""
 
 import collections
 import re
@@ -44,9 +44,8 @@ def suite(
         "sources whose tags are nested": _rate(nested, len(tagged)),
     }
     if terms:
-        due = [
-            (target, t) for s, t in zip(sources, texts, strict=True) for target in _due(s, terms)
-        ]
+        pairs = zip(_due(sources, terms), texts, strict=True)
+        due = [(target, text) for targets, text in pairs for target in targets]
         rows["terms honoured"] = _rate(sum(target in t for target, t in due), len(due))
     for flag in ("truncated", "piece", "forced", "loop", "copied", "length"):
         absent = sum(flag not in each.flags for each in found)
@@ -77,11 +76,12 @@ def _pieces(texts: Sequence[str]) -> list[list[str]]:
     return [[piece.decode() for piece in row[1::2]] for row in rows]
 
 
-def _due(source: str, terms: Mapping[str, str]) -> list[str]:
-    """Return what the translation of a text must contain."""
-    inserted = insert_terms(tf.constant([source]), tf.constant([terms_in(source, terms)]), Marks(0))
+def _due(sources: Sequence[str], terms: Mapping[str, str]) -> list[list[str]]:
+    """Return what the translation of each text must contain."""
+    of_each = [terms_in(source, terms) for source in sources]
+    inserted = insert_terms(tf.constant(list(sources)), tf.constant(of_each), Marks(0))
     begin, end = VERBATIM
-    return re.findall(f"{begin}([^{end}]*){end}", inserted.numpy()[0].decode())
+    return [re.findall(f"{begin}([^{end}]*){end}", text.decode()) for text in inserted.numpy()]
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
