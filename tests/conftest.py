@@ -43,6 +43,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 
 
+def pytest_configure(config):
+    """Does not let Grappler improve functions that are called from Python in the fast tests.
+
+    For the graphs of small models that took half of the time. Slow tests, sessions and processes
+    keep Grappler.
+    """
+    if config.option.markexpr == "not slow":
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
 class _EchoModel:
     """A translation model whose translation of a source is the source itself."""
 

@@ -3,12 +3,13 @@
 import numpy as np
 from small_models import has_setting, small_config
 
-from tf_transformer.inference.graph import Search
+from tf_transformer.inference.search import Search
 from tf_transformer.models.architectures import build_model
 
 VOCAB_SIZE = 280
 MAX_LENGTH = 24
-SEARCH = Search(max_length=MAX_LENGTH)
+# With random weights most translations repeat themselves; a second search takes as long to trace.
+SEARCH = Search(max_length=MAX_LENGTH, repair_loops=False)
 EOS = 3
 
 

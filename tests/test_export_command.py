@@ -3,14 +3,11 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
-import tensorflow as tf
 from commands import assert_one_line, assert_refused, lines_of, log_of
 
 import tf_transformer as tt
 from tf_transformer import cli
-from tf_transformer.export.alignment import choose_alignment
 from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.export.run_export import _languages
 from tf_transformer.export.search_tuning import SearchChoice, choose_search
@@ -58,20 +55,6 @@ def test_the_languages_are_known_from_the_names_of_files(data, languages):
     assert _languages(DataConfig(**data)) == languages
 
 
-def test_the_alignment_is_chosen_on_validation_text(trained_run, exported_run, copy_files):
-    model, *tokenizers, _ = restore_model(RunDirectory.open(trained_run[0]))
-    pairs = zip(*(lines_of(copy_files / f"validation.{s}") for s in SIDES), strict=True)
-    expected = choose_alignment(model, *tokenizers, pairs, max_length=32)
-    found = read_manifest(exported_run[0] / "1")["alignment"]
-    assert found == expected._asdict() and found["links"] > 0
-    loaded = tt.Translator.load(exported_run[0])
-    search = tt.Search(max_length=32, alignment=expected)
-    in_memory = tt.Translator.from_model(model, *tokenizers, search)
-    texts = [tf.constant(lines_of(copy_files / f"test.{side}")) for side in SIDES]
-    attention = [t.module.align(*texts)["attention"] for t in (loaded, in_memory)]
-    np.testing.assert_allclose(*attention, atol=1e-5)
-
-
 @pytest.fixture
 def export(tmp_path, monkeypatch):
     """Exports with options; returns the settings and the manifest that would be saved."""
@@ -106,8 +89,6 @@ def test_without_validation_text_the_default_is_exported(
     settings, manifest = export(run_dir, *options)
     assert_one_line(capfd.readouterr().err, "not chosen on validation text", "gone.source")
     assert settings["beam_size"] == beam_size
-    default = {"layer": 0, "shifted": False, "agreement": None, "links": 0}
-    assert manifest["alignment"] == default
     search = manifest["search"]
     assert (search["beam_size"], search["length_penalty"]) == (beam_size, 0.6)
     assert (search["chosen"], search["scores"], search["signature"]) == (chosen, [], None)

@@ -198,7 +198,7 @@ def test_symbols_are_added_after_the_subwords(letter_tokenizer, kind):
 # An export with random weights, which translates nothing right, and keeps all pieces
 
 
-@pytest.fixture(scope="module", params=[1, 3])
+@pytest.fixture(scope="module", params=[1, pytest.param(3, marks=pytest.mark.slow)])
 def server(request, randomise, tokenizer, tmp_path_factory):
     """A session with the SavedModel of a model of random weights, greedy or with a beam."""
     model = letters.random_model(randomise, vocab_size=tokenizer.vocab_size)

@@ -122,6 +122,7 @@ def test_a_signal_ends_with_a_checkpoint_and_sigterm_validates_only_if_it_is_due
     assert last == f"To go on: tf-transformer train --run-dir {run_dir} --resume"
 
 
+@pytest.mark.slow
 def test_text_that_changes_ends_a_run_with_a_checkpoint_and_one_line(
     options, tmp_path, monkeypatch, capfd
 ):

@@ -8,7 +8,6 @@ from letters import MAX_LENGTH, VOCAB_SIZE, random_model
 from phrase_models import padded
 
 import tf_transformer as tt
-from tf_transformer.inference.scoring import Alignment
 
 
 @pytest.fixture(scope="module")
@@ -72,19 +71,16 @@ def test_scores_are_the_log_softmax_of_the_logits(module, known, pairs):
     assert found["truncated"].tolist() == [False] * (len(pairs[0]) - 3) + [True] * 3
 
 
-@pytest.mark.parametrize("alignment", [None, Alignment(0), Alignment(2, shifted=True)])
-def test_the_attention_is_that_of_the_chosen_layer_between_the_subwords(
-    model, letter_tokenizer, known, pairs, alignment
+def test_the_attention_is_that_of_the_last_layer_but_one_between_the_subwords(
+    model, letter_tokenizer, known, pairs
 ):
-    found = run(translator(model, letter_tokenizer, alignment=alignment).module.align, *pairs)
-    layer, shifted, *_ = alignment or (1, False)  # the last layer but one
+    found = run(translator(model, letter_tokenizer).module.align, *pairs)
     size = found["target_lengths"].max(), found["source_lengths"].max()
     assert found["attention"].shape == (len(pairs[0]), *size)
     for row, (source_ids, target_ids, _, _, weights) in enumerate(known):
-        mean = weights[layer].mean(axis=0)
+        mean = weights[1].mean(axis=0)
         expected = np.zeros_like(found["attention"][row])
-        # The begin has no row where tokens are read, and the end none where they are predicted.
-        expected[: len(target_ids) - 1, : len(source_ids)] = mean[1:] if shifted else mean[:-1]
+        expected[: len(target_ids) - 1, : len(source_ids)] = mean[:-1]  # but for the end
         np.testing.assert_allclose(found["attention"][row], expected, atol=1e-5)
         assert source_ids[-1] == letter_tokenizer.eos_id
         for side, ids in (("source", source_ids), ("target", target_ids[1:])):

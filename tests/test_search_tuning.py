@@ -5,7 +5,7 @@ import pytest
 import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, CHRF, LOSS
 from tf_transformer.export.search_tuning import LENGTH_PENALTIES, choose_search
-from tf_transformer.inference.graph import require_search
+from tf_transformer.inference.search import require_search
 
 WORDS = tuple("abcdefghijkl")
 CHINESE = tuple("两只棕色的狗在雪地里玩")

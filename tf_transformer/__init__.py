@@ -27,7 +27,8 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "export.ctranslate2": ["export_ctranslate2"],
         "export.run_export": ["export_run"],
         "export.saved_model": ["export_saved_model"],
-        "inference.graph": ["ExportTranslator", "Search"],
+        "inference.graph": ["ExportTranslator"],
+        "inference.search": ["Search"],
         "inference.results": ["Translation"],
         "inference.translator": ["Translator"],
         "layers.attention": [

@@ -8,7 +8,6 @@ note, or FAIL with advice. The exit status is 1 if a check failed.
 tf-transformer doctor saved_models/de_en --same-as runs/de_en --source test.de
 """
 
-import functools
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -19,12 +18,10 @@ from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
-from tf_transformer.export.manifest import read_manifest
-from tf_transformer.inference.versions import CTRANSLATE2, find_saved_model, versions
-from tf_transformer.run_tables import DataConfig
+from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.checks import Check, diagnose
-from tf_transformer.serving.exported_models import translate_in_session, translate_with_ctranslate2
+from tf_transformer.serving.exported_models import translate_in_session
 
 _EXAMPLES = 3  # of lines that differ, to see what kind of difference it is
 _Translate = Callable[..., list[str]]
@@ -36,7 +33,7 @@ class Options(Checked):
     saved_model: str | None = argument("SAVED_MODEL", "default: check only the installation", None)
     same_as: str | None = option(
         None,
-        "a run, a CTranslate2 export or another SavedModel that should give the same translations",
+        "a run or another SavedModel that should give the same translations",
         "MODEL",
     )
     source: str | None = option(None, "lines to translate with both models", "F")
@@ -56,7 +53,7 @@ def run(options: Options) -> int:
     comparison: Iterator[Check] = iter(())
     if options.same_as:
         other, sources = _other_form(options.same_as), read_lines(options.source)
-        comparison = _compare(folder, *other, sources, options.max_different)
+        comparison = _compare(folder, other, sources, options.max_different)
     failed = 0
     for check in _checks(folder, comparison, options.saved_model):
         failed += check.status == "FAIL"
@@ -82,39 +79,21 @@ def _checks(
         yield from comparison
 
 
-def _other_form(path: str) -> tuple[_Translate, dict[str, int]]:
-    """Return a function that translates lines with the model at `path`, and the search for both.
-
-    The keywords of the function are a search. The search for both is empty if the forms of a model
-    agree in the SavedModel's own, and greedy for CTranslate2, whose length penalty is
-    `length ** penalty`.
-    """
+def _other_form(path: str) -> _Translate:
+    """Return a function that translates lines with the model at `path`."""
     if RunDirectory.is_run(path):
-        return lambda texts, **search: open_translator(path)(texts, **search), {}
-    for folder in (path, *reversed(versions(path).values())):
-        if pathlib.Path(folder, CTRANSLATE2).is_file():
-            return functools.partial(_with_ctranslate2, pathlib.Path(folder)), {"beam_size": 1}
+        return lambda texts, **search: open_translator(path)(texts, **search)
     other = find_saved_model(path)
-    return lambda texts, **search: translate_in_session(other, texts), {}
-
-
-def _with_ctranslate2(folder: pathlib.Path, texts: list[str], **search: float) -> list[str]:
-    from tf_transformer.runs.restore import search_of  # imports TensorFlow
-
-    # An export from Python need not say how its sources were made.
-    data = {"corpus": "copy", **read_manifest(folder).get("config", {}).get("data", {})}
-    return translate_with_ctranslate2(folder, search_of(DataConfig(**data)), texts)
+    return lambda texts, **search: translate_in_session(other, texts)
 
 
 def _compare(
-    folder: pathlib.Path, translate: _Translate, search: dict[str, int], sources: list[str],
-    limit: float,
-) -> Iterator[Check]:  # fmt: skip
+    folder: pathlib.Path, translate: _Translate, sources: list[str], limit: float
+) -> Iterator[Check]:
     """Yield the checks that a SavedModel and another form of it translate lines in the same way."""
     try:
-        saved = open_translator(str(folder))
-        theirs = translate(sources, **{**saved.search, **search})
-        ours = saved(sources, **search) if search else translate_in_session(folder, sources)
+        theirs = translate(sources, **open_translator(str(folder)).search)
+        ours = translate_in_session(folder, sources)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         yield Check("same", "FAIL", f"a model does not translate: {reason}")
@@ -122,8 +101,7 @@ def _compare(
     lines = enumerate(zip(sources, ours, theirs, strict=True), start=1)
     different = [(n, *texts) for n, texts in lines if texts[1] != texts[2]]
     share = len(different) / len(sources)
-    how = "by greedy search, " if search else ""
-    counts = f"{len(different):,} of {len(sources):,} lines differ, {how}{share:.2%}"
+    counts = f"{len(different):,} of {len(sources):,} lines differ, {share:.2%}"
     message = f"{counts}; --max-different allows {limit:.2%}"
     yield Check("same", "ok" if share <= limit else "FAIL", message)
     for number, source, our, their in different[:_EXAMPLES]:

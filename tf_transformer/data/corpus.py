@@ -16,24 +16,26 @@ from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
 from tf_transformer.data.text import (
     SAMPLE_PAIRS,
+    ChangedText,
     Corpus,
     DataError,
     FilePath,
     ParallelText,
     SentencePairs,
     TextFiles,
-    TsvFiles,
-    require_regular,
+    stream_tsv,
     without_blanks,
 )
-from tf_transformer.data.translation_files import PairFiles
+from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.run_tables import DataConfig
 
 # Readers of a corpus' files by `DataConfig.corpus`.
 _READERS = {
-    "text": TextFiles, "monolingual": functools.partial(TextFiles, None), "tsv": TsvFiles,
-    "file": PairFiles,
-}  # fmt: skip
+    "text": TextFiles,
+    "monolingual": functools.partial(TextFiles, None),
+    "tsv": functools.partial(TextFiles, None, read=stream_tsv),
+    "file": functools.partial(TextFiles, None, read=read_pairs),
+}
 _BUILT_IN = {"phrasebook": phrasebook, "copy": copy_task, "reverse": reverse_task}
 # The built-in corpora have few distinct subwords.
 _VOCAB_SIZES = {"phrasebook": 2000, "copy": 280, "reverse": 280}
@@ -66,8 +68,6 @@ def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -
 
 
 def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> Corpus:
-    for path in itertools.chain(*config.paths("train"), *config.paths("validation")):
-        require_regular(path)
     # Read the small text first, so that its errors are reported before the large text is read.
     read = _READERS[config.corpus]
     validations = [read(*paths) for paths in config.paths("validation")]
@@ -85,8 +85,9 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
         if not config.has_validation_files:
             total = len(text)
             if text.is_known:
-                held_out = ParallelText(*map(tuple, known["held_out"]))
-                text, validation = Remainder.without(text, held_out, known["num_same_source"])
+                validation = ParallelText(*map(tuple, known["held_out"]))
+                sources = set(map(_normalized_source, validation))
+                text = Remainder(text, sources, known["num_same_source"])
             else:
                 text, validation = candidates.hold_out(text, " and ".join(paths))
             sides = {"held_out": [validation.sources, validation.targets]}
@@ -156,23 +157,17 @@ def default_vocab_size(corpus: str, num_pairs: int) -> int:
 # Validation pairs that are held out of the training text
 
 
-@dataclasses.dataclass
-class Remainder(SentencePairs):
+@dataclasses.dataclass(frozen=True)
+class Remainder(ChangedText):
     """The pairs of a text whose sources are not held out, read again for each iteration.
 
     Attributes:
-        held_out: The sources that are held out, see `hold_out`.
+        held_out: The sources that are held out, see `Candidates.hold_out`.
         num_same_source: Number of further pairs with held-out sources, which are dropped.
     """
 
-    text: SentencePairs
     held_out: Collection[str]
     num_same_source: int
-
-    @property
-    def num_blank(self) -> int:
-        """Number of pairs that the text dropped because a side is blank."""
-        return self.text.num_blank
 
     def __len__(self) -> int:
         return len(self.text) - len(self.held_out) - self.num_same_source
@@ -184,13 +179,6 @@ class Remainder(SentencePairs):
     def fingerprint(self) -> str:
         """Identifier of the text and of what is held out."""
         return self.derived_fingerprint(self.text.fingerprint, *sorted(self.held_out))
-
-    @classmethod
-    def without(
-        cls, text: SentencePairs, held_out: ParallelText, num_same_source: int
-    ) -> tuple["Remainder", ParallelText]:
-        """Return the pairs of a text but those held out, and the latter."""
-        return cls(text, {*map(_normalized_source, held_out)}, num_same_source), held_out
 
 
 class Candidates:
@@ -239,7 +227,7 @@ class Candidates:
                 f"give more text, or files for validation"
             )
         validation = ParallelText(*zip(*held_out.values(), strict=True))
-        return Remainder.without(text, validation, num_removed - len(held_out))
+        return Remainder(text, set(held_out), num_removed - len(held_out)), validation
 
 
 def num_held_out(num_pairs: int) -> int:

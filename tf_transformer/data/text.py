@@ -176,6 +176,7 @@ class TextFiles(SentencePairs):
             file k. The wildcards of both must match the same text, except for leading zeros.
         observers: Functions that are called with each pair while the constructor reads.
         known: A `summary` of the same text.
+        read: Reads the pairs of a shard; the default is `stream_aligned`.
 
     Attributes:
         shards: Tuples of the paths of files that belong together, one tuple for each shard.
@@ -197,7 +198,9 @@ class TextFiles(SentencePairs):
         target: FilePath,
         observers: Sequence[Callable[[tuple[str, str]], None]] = (),
         known: Mapping[str, Any] | None = None,
+        read: Callable[..., Iterator[tuple[str, ...]]] | None = None,
     ) -> None:
+        self._read = read or stream_aligned
         sides = [_matching_files(side) for side in (source, target) if side is not None]
         partners = itertools.zip_longest(sides[0], sides[-1], fillvalue=(None, "no file"))
         for (matched, path), (other_matched, other_path) in partners:
@@ -247,7 +250,7 @@ class TextFiles(SentencePairs):
         num_pairs = num_blank = 0
         for shard in self.shards:
             self._require_unchanged(shard)
-            for lines in self._lines(*shard):
+            for lines in self._read(*shard):
                 if any(map(is_blank, lines)):
                     num_blank += 1
                     continue
@@ -259,33 +262,9 @@ class TextFiles(SentencePairs):
             self._require_unchanged(shard)
         self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
 
-    def _lines(self, *shard: Path) -> Iterator[tuple[str, ...]]:
-        """Yield the source and the translation of each pair, or one line alone."""
-        return stream_aligned(*shard)
-
     def _require_unchanged(self, shard: Sequence[Path]) -> None:
         for path in filter(self._is_changed, shard):
             raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
-
-
-class TsvFiles(TextFiles):
-    """Sentences in files of lines `source TAB target`; see `TextFiles` and `stream_tsv`.
-
-    Args:
-        path: A plain or gzip file, or a pattern.
-        observers, known: See `TextFiles`.
-    """
-
-    def __init__(
-        self,
-        path: FilePath,
-        observers: Sequence[Callable[[tuple[str, str]], None]] = (),
-        known: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(None, path, observers, known)
-
-    def _lines(self, *shard: Path) -> Iterator[tuple[str, ...]]:
-        return stream_tsv(*shard)
 
 
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:

@@ -1,9 +1,8 @@
 """Token-budget batches with little padding, in an order that depends only on seed and epoch."""
 
-import concurrent.futures
 import functools
 import itertools
-import threading
+import multiprocessing.pool
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -290,28 +289,15 @@ class _Ahead:
     """
 
     def __init__(self, function: Callable[[int], TokenizedText]) -> None:
-        self._function = function
-        self._found: dict[int, concurrent.futures.Future] = {}
+        self._function, self._found = function, {}
+        self._pool = multiprocessing.pool.ThreadPool(1)  # of daemons, for which no process waits
 
     def __call__(self, epoch: int) -> TokenizedText:
-        found = self._begin(epoch).result()
-        self._found = {each: self._begin(each) for each in (epoch, epoch + 1)}
-        return found
-
-    def _begin(self, epoch: int) -> concurrent.futures.Future:
-        if epoch in self._found:
-            return self._found[epoch]
-        future = self._found[epoch] = concurrent.futures.Future()
-
-        def run() -> None:
-            try:
-                future.set_result(self._function(epoch))
-            except Exception as error:
-                future.set_exception(error)
-
-        # Nobody waits for a daemon when the process ends.
-        threading.Thread(target=run, daemon=True).start()
-        return future
+        self._found = {
+            each: self._found.get(each) or self._pool.apply_async(self._function, (each,))
+            for each in (epoch, epoch + 1)
+        }
+        return self._found[epoch].get()
 
 
 def _length_classes(lengths: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The export of a trained run, with the precision, alignment and search that suit it."""
+"""The export of a trained run, with the precision and the search that suit it."""
 
 import dataclasses
 import os
@@ -10,7 +10,6 @@ from tf_transformer.config_fields import flag
 from tf_transformer.data.corpus import load_validation
 from tf_transformer.data.text import ParallelText
 from tf_transformer.errors import ConfigError, InputError
-from tf_transformer.export.alignment import choose_alignment
 from tf_transformer.export.calibration import calibrate
 from tf_transformer.export.ctranslate2 import export_ctranslate2
 from tf_transformer.export.folding import freeze
@@ -46,7 +45,7 @@ def export_run(
 ) -> pathlib.Path:
     """Write the best checkpoint of a run as `path/VERSION`, as `tf-transformer export` does.
 
-    The alignment and the search of a SavedModel are chosen on the validation text of the run.
+    The search of a SavedModel is chosen on the validation text of the run.
 
     Args:
         run_directory: The run.
@@ -138,17 +137,15 @@ def _languages(data: DataConfig) -> list[str]:
 def _tuned_translator(
     run: RunDirectory, trained: TrainedModel, precision: str, given: Mapping[str, Any]
 ) -> tuple[ExportTranslator, dict[str, Any]]:
-    """Choose the alignment and what is not `given` of the search; return both for the manifest."""
+    """Choose what is not `given` of the search; return it for the manifest, too."""
     config = run.config()
     data, max_length = config.data, config.data.max_length
     validation = _validation(run, data, trained.checkpoint.run_metadata.get("validation corpus"))
     model, *tokenizers, _ = trained
     model = freeze(model, max_length, precision)
-    tag = data.source_tag or ""
-    alignment = choose_alignment(model, *tokenizers, validation, max_length, tag)
     choice = SearchChoice(**given)
     search = search_of(data)
-    search = dataclasses.replace(search, alignment=alignment, beam_size=choice.beam_size)
+    search = dataclasses.replace(search, beam_size=choice.beam_size)
     # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these numbers.
     # With several threads, two exports of one run would have different bytes.
     # Make it even if it is not used below: it refuses a wrong beam size before the choice begins.
@@ -172,8 +169,6 @@ def _tuned_translator(
     if usual := calibrate(translator, validation, **options):
         search = dataclasses.replace(search, usual=usual)
         choices["usual"] = usual._asdict()
-    if alignment is not None:
-        choices["alignment"] = alignment._asdict()
     return ExportTranslator(model, *tokenizers, search), choices
 
 
@@ -187,5 +182,5 @@ def _validation(run: RunDirectory, data: DataConfig, fingerprint: str | None) ->
                 raise InputError("it has changed since the training.")
             return text
     except InputError as problem:
-        warn(f"alignment and search were not chosen on validation text: {problem}")
+        warn(f"the search was not chosen on validation text: {problem}")
     return ParallelText((), ())

@@ -1,8 +1,6 @@
 """The graph of a translator, as it is saved: tokenize, encode, search, detokenize."""
 
-import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -11,23 +9,26 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 
 from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks
-from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.constraints import Constraint, MarksOnce, NoRepeats
-from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.result import Hypotheses, output_limits, replace_rows
-from tf_transformer.decoding.translation_model import Cache, TranslationModel
-from tf_transformer.errors import InputError
+from tf_transformer.decoding.result import Hypotheses
+from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.document import Rows, translate_sentences
 from tf_transformer.inference.flags import (
     Found,
-    Usual,
     expected_chrf,
     flags_of,
     has_loop,
     not_inlined,
 )
 from tf_transformer.inference.results import MISSING_SCORE
-from tf_transformer.inference.scoring import Alignment, TeacherForcing, can_align, can_score
+from tf_transformer.inference.scoring import TeacherForcing, can_align, can_score
+from tf_transformer.inference.search import (
+    BEAM,
+    LENGTH_PENALTY,
+    SEARCHED,
+    ModelSearch,
+    Search,
+    function,
+)
 from tf_transformer.inference.sentences import (
     BREAK,
     Sentences,
@@ -37,7 +38,6 @@ from tf_transformer.inference.sentences import (
 )
 from tf_transformer.inference.terms import insert_terms
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
-from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN, MarkIds
 
@@ -45,228 +45,13 @@ _TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _TERMS = tf.TensorSpec([None], tf.string, name="terms")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
-_SOURCE = (
-    tf.TensorSpec([None, None], tf.int32, name="source_ids"),
-    tf.TensorSpec([None], tf.int32, name="limits"),
-)
-_LENGTH_PENALTY = tf.TensorSpec([], tf.float32, name="length_penalty")
-_BEAM = (
-    tf.TensorSpec([], tf.int32, name="beam_size"),
-    _LENGTH_PENALTY,
-    tf.TensorSpec([], tf.int32, name="n_best"),
-)
-# The fields of `Hypotheses`, ids `(B, n, T)` and the others `(B, n)`.
-_HYPOTHESES = (
-    tf.TensorSpec([None, None, None], tf.int32),
-    *(tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.float32, tf.float32, tf.bool)),
-)
-_SEARCHED = (*_HYPOTHESES, tf.TensorSpec([None], tf.bool))
 # The first four fields of `Found`, and the fields of `Marked`.
 _OF_SOURCE = (
     *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.int32, tf.bool)),
     tf.TensorSpec([None], tf.string),
     tf.TensorSpec([None, None], tf.string),
 )
-_LONGER = 3  # tokens more than the source, from which a translation is searched for loops
-_REPEATED = 3  # tokens of a sequence that may not be repeated in a second search
 Tensors = dict[str, tf.Tensor]
-# The fields of `Hypotheses`, and whether the search was repeated.
-Searched = tuple[tf.Tensor, ...]
-# The inputs of a search compiled by XLA, whose beam has a constant size.
-SEARCH_SPECS = (*_SOURCE, _LENGTH_PENALTY)
-
-
-def _function(*specs: tf.TensorSpec) -> Callable:
-    # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
-    return functools.partial(tf.function, input_signature=specs, autograph=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Search:
-    """How a translator reads sources and searches for their translations.
-
-    Attributes:
-        beam_size: Hypotheses to follow; 1 is greedy search.
-        length_penalty: See `beam_score`.
-        max_length: Tokens a source may have, its end included (the rest is dropped), and the limit
-            of any translation.
-        max_length_ratio: See `output_limits`.
-        fold_capitals: Whether to apply `capitals.fold_capitals` to sources.
-        dotless_i: Whether it then makes ı of I; None for texts with ı or İ.
-        source_tag: Text in front of each source, such as `>>deu<<`, which names a language.
-        allow_unknown: Whether translations may have the token of unknown subwords, `unk_id`, and
-            bytes of control characters. Marian allows neither.
-        by_sentence: Whether each sentence of a line is translated on its own. Otherwise each line
-            is translated whole, as for the prompt of a language model.
-        alignment: The attention that `align` returns; None for `default_alignment`.
-        mark_pattern: A regular expression that finds the pieces which are copied, see `Marks`.
-        repair_loops: Whether to search once more, without repeated sequences of three tokens, where
-            a translation repeats itself and its source does not.
-        usual: The usual lengths and quality of translations, for flags; None if not measured.
-
-    Example:
-        >>> search = tt.Search(beam_size=4, max_length=16)
-        >>> translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
-        >>> translator.search
-        {'beam_size': 4, 'length_penalty': 0.6}
-    """
-
-    beam_size: int = 1
-    length_penalty: float = 0.6
-    max_length: int = 128
-    max_length_ratio: float = 2.0
-    fold_capitals: bool = False
-    dotless_i: bool | None = None
-    source_tag: str = ""
-    allow_unknown: bool = True
-    by_sentence: bool = True
-    alignment: Alignment | None = None
-    mark_pattern: str | None = None
-    repair_loops: bool = True
-    usual: Usual | None = None
-
-    def require_fit(
-        self,
-        model: TranslationModel,
-        source_tokenizer: GraphTokenizer,
-        target_tokenizer: GraphTokenizer,
-    ) -> None:
-        """Raise a `ValueError` unless model, tokenizers and search fit together."""
-        config = getattr(model, "config", None)
-        for side, tokenizer in (("source", source_tokenizer), ("target", target_tokenizer)):
-            for of_model, name in ((f"{side}_vocab_size", "vocab_size"), ("pad_id", "pad_id")):
-                value = getattr(tokenizer, name)
-                if value != (expected := getattr(config, of_model, value)):
-                    raise InputError(
-                        f"the {side} tokenizer has {name}={value}, but the model was trained with "
-                        f"{name}={expected}; give the tokenizers that it was trained with."
-                    )
-        if not self.allow_unknown and not hasattr(target_tokenizer, "unk_id"):
-            raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
-        if self.max_length < 2:  # a token and the end
-            raise InputError(f"max_length must be at least 2; received {self.max_length}.")
-        is_ours = isinstance(config, ModelConfig)
-        if is_ours and (lack := config.lack_of_positions(self.max_length)):
-            raise InputError(lack)
-        require_search(self.beam_size, self.length_penalty, target_tokenizer.vocab_size)
-
-    def output_limits(self, source_lengths: tf.Tensor) -> tf.Tensor:
-        """Return the limits of translations in tokens, see `decoding.result.output_limits`."""
-        return output_limits(source_lengths, self.max_length, self.max_length_ratio)
-
-
-@dataclasses.dataclass(eq=False)
-class ModelSearch:
-    """The searches for translations by a model, from token ids to `Hypotheses`.
-
-    Each also returns, bool `(B,)`, which sentences were searched once more to repair a loop.
-    `is_fixed` says whether all sizes are known before the search, as XLA requires.
-    """
-
-    model: TranslationModel
-    tokenizer: GraphTokenizer
-    settings: Search
-    source_marks: MarkIds
-    is_fixed: bool = False
-
-    @_function(*SEARCH_SPECS)
-    def greedy(
-        self, source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
-    ) -> Searched:
-        """Search greedily."""
-        search = functools.partial(greedy_search, length_penalty=length_penalty)
-        return self._run(search, source_ids, limits)
-
-    @_function(*_SOURCE)
-    def greedy_ids(self, source_ids: tf.Tensor, limits: tf.Tensor) -> Searched:
-        """Search greedily without scores, which takes less time."""
-        search = functools.partial(greedy_search, length_penalty=0.0, with_log_probs=False)
-        return self._run(search, source_ids, limits)
-
-    @_function(*_SOURCE, *_BEAM)
-    def beam(
-        self,
-        source_ids: tf.Tensor,
-        limits: tf.Tensor,
-        beam_size: tf.Tensor,
-        length_penalty: tf.Tensor,
-        n_best: tf.Tensor,
-    ) -> Searched:
-        """Search with a beam."""
-        options = {"beam_size": beam_size, "length_penalty": length_penalty, "n_best": n_best}
-        return self._run(functools.partial(beam_search, **options), source_ids, limits)
-
-    def _run(
-        self, search: Callable[..., Hypotheses], source_ids: tf.Tensor, limits: tf.Tensor
-    ) -> Searched:
-        num_steps = None
-        if self.is_fixed:  # XLA must derive the largest number of steps from a shape
-            num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
-        ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
-        never = []
-        if not self.settings.allow_unknown:
-            never = [self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
-        marks, target_marks = self.source_marks, getattr(self.tokenizer, "mark_ids", MarkIds())
-
-        def found(
-            source_ids: tf.Tensor,
-            limits: tf.Tensor,
-            constraints: Sequence[Constraint] = (),
-            never: Sequence[int] = never,
-        ) -> Hypotheses:
-            cache = self.model.start_decoding(source_ids, num_steps=num_steps)
-            options = {"num_steps": num_steps, "constraints": constraints, **ids}
-            return search(functools.partial(self._decode_step, never), cache, limits, **options)
-
-        def with_all_marks(
-            source_ids: tf.Tensor, limits: tf.Tensor, constraints: Sequence[Constraint] = ()
-        ) -> Hypotheses:
-            is_mark = tf.reduce_any(source_ids[:, :, None] == marks.all, axis=2)
-            if num_steps is None:
-                limits = tf.maximum(limits, tf.reduce_sum(tf.cast(is_mark, tf.int32), axis=1))
-            once = MarksOnce(source_ids, marks, target_marks, ids["eos_id"])
-            return found(source_ids, limits, [once, *constraints])
-
-        if marks.plain:
-            hypotheses = tf.cond(
-                tf.reduce_any(source_ids[:, :, None] == marks.all),
-                not_inlined(lambda: with_all_marks(source_ids, limits)),
-                lambda: found(source_ids, limits, never=never + target_marks.all),
-            )
-        else:
-            hypotheses = found(source_ids, limits)
-        if self.is_fixed or not self.settings.repair_loops:
-            return *hypotheses, tf.zeros_like(limits, tf.bool)
-        source_lengths = tf.reduce_sum(tf.cast(source_ids != ids["pad_id"], tf.int32), axis=1)
-        # A loop hardly ends before its translation is longer than the source.
-        lengths = hypotheses.lengths[:, 0]
-        is_long = lengths > source_lengths + _LONGER
-        unrepaired = *hypotheses, tf.zeros_like(limits, tf.bool)
-
-        @not_inlined
-        def repaired() -> Searched:
-            loops = is_long & has_loop(hypotheses.ids[:, 0], lengths)
-            loops &= ~has_loop(source_ids, source_lengths)
-            return tf.cond(tf.reduce_any(loops), lambda: again(loops), lambda: unrepaired)
-
-        def again(loops: tf.Tensor) -> Searched:
-            rows = tf.where(loops)
-            few = tf.gather_nd(source_ids, rows), tf.gather_nd(limits, rows)
-            no_repeats = NoRepeats(tf.ones_like(few[1], tf.bool), _REPEATED)
-            better = (with_all_marks if marks.plain else found)(*few, [no_repeats])
-            return *replace_rows(hypotheses, rows, better, ids["pad_id"]), loops
-
-        return tf.cond(tf.reduce_any(is_long), repaired, lambda: unrepaired)
-
-    def _decode_step(
-        self, never: Sequence[int], token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
-    ) -> tuple[tf.Tensor, Cache]:
-        """Return the model's logits, lower for the ids in `never`."""
-        logits, cache = self.model.decode_step(token_ids, index, cache)
-        if never:
-            one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
-            logits -= tf.reduce_sum(one_hots, axis=0)
-        return logits, cache
 
 
 class ExportTranslator(tf.Module):
@@ -325,13 +110,13 @@ class ExportTranslator(tf.Module):
         settings = search, source_tokenizer.mark_ids if marks else MarkIds()
         self.searches = ModelSearch(model, target_tokenizer, *settings)
         self._fixed_searches = ModelSearch(model, target_tokenizer, *settings, is_fixed=True)
-        forced = TeacherForcing(model, source, target, search.alignment, marks)
-        self.score = _function(*_PAIRS)(forced.score) if can_score(model) else None
+        forced = TeacherForcing(model, source, target, marks)
+        self.score = function(*_PAIRS)(forced.score) if can_score(model) else None
         functions = self._insert_terms, self._translate_with_terms
-        with_terms = (_function(_TEXT, _TERMS)(f) if marks else None for f in functions)
+        with_terms = (function(_TEXT, _TERMS)(f) if marks else None for f in functions)
         self.insert_terms, self.translate_with_terms = with_terms
         is_aligning = can_align(model, source, target)
-        self.align = _function(*_PAIRS)(forced.align) if is_aligning else None
+        self.align = function(*_PAIRS)(forced.align) if is_aligning else None
         # The parts that XLA can compile, for callers of the loaded object.
         self.fixed_greedy = self._fixed_searches.greedy
         self.fixed_beam = self._fixed_searches.beam
@@ -344,7 +129,7 @@ class ExportTranslator(tf.Module):
         functions = {"serving_default": self.translate} | {n: getattr(self, n) for n in names}
         return {name: function for name, function in functions.items() if function is not None}
 
-    @_function(_TEXT)
+    @function(_TEXT)
     def translate(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `serving_default`: only one, so that servers return a flat list."""
 
@@ -372,7 +157,7 @@ class ExportTranslator(tf.Module):
         found = self.translate_document(self._insert_terms(text, terms))
         return {"translation": found["translation"]}
 
-    @_function(_TEXT)
+    @function(_TEXT)
     def translate_nbest(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `translate_nbest`: the best hypotheses of each text, best first."""
         beam_size = self.search.beam_size
@@ -383,20 +168,20 @@ class ExportTranslator(tf.Module):
         outputs = {name: found[name] for name in names if name in found}
         return {**outputs, "truncated": truncated}
 
-    @_function(_TEXT)
+    @function(_TEXT)
     def translate_document(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `translate_document`: texts of any length, part by part."""
         sentences = split_sentences(text, self.search.by_sentence)
         return self._translate_sentences(sentences)
 
-    @_function(_TEXT, _LENGTH_PENALTY)
+    @function(_TEXT, LENGTH_PENALTY)
     def greedy(self, text: tf.Tensor, length_penalty: tf.Tensor) -> Tensors:
         """Return what `detokenize` does of the hypotheses of greedy search."""
         source_ids, limits, *of_source = self.tokenize(text)
         found = self.searches.greedy(source_ids, limits, length_penalty)
         return self.detokenize(*found, *of_source)
 
-    @_function(_TEXT, *_BEAM)
+    @function(_TEXT, *BEAM)
     def beam(
         self, text: tf.Tensor, beam_size: tf.Tensor, length_penalty: tf.Tensor, n_best: tf.Tensor
     ) -> Tensors:
@@ -405,7 +190,7 @@ class ExportTranslator(tf.Module):
         found = self.searches.beam(source_ids, limits, beam_size, length_penalty, n_best)
         return self.detokenize(*found, *of_source)
 
-    @_function(_TEXT)
+    @function(_TEXT)
     def tokenize(self, text: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return source ids `(B, S)`, limits `(B,)`, and what `detokenize` needs of the source."""
         text = valid_utf8(text)
@@ -417,7 +202,7 @@ class ExportTranslator(tf.Module):
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         return source_ids, limits, text, lengths, limits, truncated | several_lines, *marked
 
-    @_function(*_SEARCHED, *_OF_SOURCE)
+    @function(*SEARCHED, *_OF_SOURCE)
     def detokenize(self, *fields: tf.Tensor) -> Tensors:
         """Return the texts of hypotheses with scores, lengths and flags, and what was truncated.
 
@@ -527,11 +312,3 @@ class ExportTranslator(tf.Module):
         source_ids = self.source.padded(self.source.with_end(tokens))
         # A limit of 0 gives a text without tokens an empty translation.
         return source_ids, tf.where(lengths == 0, 0, self.search.output_limits(lengths))
-
-
-def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:
-    """Raise a `ValueError` unless the beam size and the length penalty are in range."""
-    if not 1 <= beam_size <= vocab_size:
-        raise InputError(f"beam_size must be from 1 to {vocab_size}; received {beam_size}.")
-    if not 0 <= length_penalty <= 10:
-        raise InputError(f"length_penalty must be from 0 to 10; received {length_penalty}.")

@@ -3,36 +3,12 @@
 import dataclasses
 import inspect
 from collections.abc import Collection
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_transformer.data.marks import Marks
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.text_reader import TextReader, valid_utf8
-
-
-class Alignment(NamedTuple):
-    """The decoder layer whose attention, as the mean of its heads, aligns source and target.
-
-    Attributes:
-        layer: Index of the decoder layer.
-        shifted: Whether a token is aligned by the attention with which the decoder reads it, one
-            step after the attention that predicts it (Chen et al. 2020).
-        agreement: The fraction of links on which the attention is highest; None if nothing was
-            compared.
-        links: The number of links compared, see `linked_tokens`.
-    """
-
-    layer: int
-    shifted: bool = False
-    agreement: float | None = None
-    links: int = 0
-
-
-def default_alignment(num_layers: int) -> Alignment:
-    """Return the second-to-last layer, which usually aligns best (Garg et al. 2019)."""
-    return Alignment(max(num_layers - 2, 0))
 
 
 def can_score(model: TranslationModel) -> bool:
@@ -57,14 +33,12 @@ class TeacherForcing:
 
     Every function takes `source` and `target`, string `(B,)`, and drops the tokens of a text beyond
     the limit of its reader. White space of any kind, including line breaks, separates words.
-    `alignment` is the attention that `align` returns; None means `default_alignment`. With `marks`,
-    pieces that both sides have equally often are one subword each.
+    With `marks`, pieces that both sides have equally often are one subword each.
     """
 
     model: TranslationModel
     source: TextReader
     target: TextReader
-    alignment: Alignment | None = None
     marks: Marks | None = None
 
     def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -86,16 +60,16 @@ class TeacherForcing:
         return {"log_prob": log_prob, "num_tokens": num_tokens, "truncated": truncated}
 
     def align(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Compute how much each target token attends to each source token.
+        """Compute how much each target token attends to each source token, when it is predicted.
 
         Returns:
-            The dict of `attend`, and in it the `attention` of the alignment, float32 `(B, T, S)`,
+            The dict of `attend`, and in it the `attention` of the second-to-last layer, which
+            usually aligns best (Garg et al. 2019): the mean of the heads, float32 `(B, T, S)`,
             whose rows sum to 1 and are 0 in the padding.
         """
         found, layers = self.attend(source, target)
-        layer, shifted, *_ = self.alignment or default_alignment(len(layers))
         # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
-        attention = layers[layer][:, 1:] if shifted else layers[layer][:, :-1]
+        attention = layers[max(len(layers) - 2, 0)][:, :-1]
         is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
         is_target = tf.sequence_mask(found["target_lengths"], tf.shape(attention)[1])
         attention = tf.where(is_target[:, :, None] & is_source[:, None], attention, 0.0)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_transformer.data.glossary import terms_in
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import in_sentences
-from tf_transformer.inference.graph import ExportTranslator, Search, require_search
+from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.results import (
     MISSING_SCORE,
     AlignedPair,
@@ -22,6 +22,7 @@ from tf_transformer.inference.results import (
     as_lists,
     rows_of,
 )
+from tf_transformer.inference.search import Search, require_search
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model, require_loadable
 from tf_transformer.inference.xla import compiled_search

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_transformer.inference.flags import has_loop
-from tf_transformer.inference.graph import SEARCH_SPECS
+from tf_transformer.inference.search import SEARCH_SPECS
 
 _SHORTEST = 16  # tokens; shorter sources are padded to it, or XLA would compile four times more
 

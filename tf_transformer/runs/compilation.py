@@ -8,7 +8,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tf_transformer.data.text import SentencePairs
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
-from tf_transformer.runs.data import batches_in_order
+from tf_transformer.runs.data import batches_of
 from tf_transformer.runs.restore import Tokenizers
 from tf_transformer.training.batch_parts import train_in_parts
 from tf_transformer.training.losses import SmoothedCrossEntropy
@@ -78,7 +78,7 @@ class Validation:
     ) -> None:
         compile_model(model, config.training, schedule=None)
         self._model = model
-        self.batches = batches_in_order(text, tokenizers, config.data)
+        self.batches = batches_of(text, tokenizers, config.data)
 
     def __call__(self) -> dict[str, float]:
         """Return the `loss`, `accuracy` and `perplexity` over all tokens, including end tokens."""

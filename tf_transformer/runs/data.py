@@ -3,9 +3,8 @@
 import dataclasses
 import itertools
 import json
-import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.marks import MarkedText, Marks
@@ -26,13 +25,12 @@ from tf_transformer.training.workers import Workers
 
 
 class RunData(NamedTuple):
-    """The data of a run, and the `seconds` that it took to tokenize and batch the data."""
+    """The data of a run."""
 
     corpus: Corpus
     tokenizers: Tokenizers
     batches: TokenBatches
     validations: list[TokenBatches]
-    seconds: float
 
     @property
     def description(self) -> str:
@@ -46,8 +44,6 @@ class RunData(NamedTuple):
             f"{text.num_blank:,} blank, {part.num_too_long:,} too long."
             for name, text, part in zip(names, texts, parts, strict=True)
         ]
-        rate = len(corpus.train) / self.seconds
-        lines.append(f"Tokenized and batched in {self.seconds:.1f} s, {rate:,.0f} {units}/s.")
         lines.append(
             f"{len(batches):,} batches an epoch, {batches.num_target_tokens:,} target tokens, "
             f"{batches.padding_fraction:.1%} padding."
@@ -99,27 +95,23 @@ def prepare_data(
         symbols = [*data.tags, *MarkSymbols.first(data.marks).all]
         tokenizers = tuple(with_symbols(tokenizer, symbols) for tokenizer in tokenizers)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
-    began = time.monotonic()
-    batches = TokenBatches.from_text(
+    batches = batches_of(
         corpus.train,
-        *tokenizers,
-        batch_tokens=data.batch_tokens,
-        max_length=data.max_length,
+        tokenizers,
+        data,
         seed=config.training.seed,
         cache_dir=data.data_cache,
         source_noise=data.source_noise,
-        source_tag=data.source_tag or "",
-        marks=Marks.of(*tokenizers, data.mark_pattern),
         mark_practice=data.mark_practice,
     )
-    validations = [batches_in_order(text, tokenizers, data) for text in corpus.validations]
-    return config, RunData(corpus, tokenizers, batches, validations, time.monotonic() - began)
+    validations = [batches_of(text, tokenizers, data) for text in corpus.validations]
+    return config, RunData(corpus, tokenizers, batches, validations)
 
 
-def batches_in_order(
-    text: SentencePairs, tokenizers: Tokenizers, config: DataConfig
+def batches_of(
+    text: SentencePairs, tokenizers: Tokenizers, config: DataConfig, **options: Any
 ) -> TokenBatches:
-    """Return the batches of a text that is only evaluated."""
+    """Return the batches of a text; `options` are those of a text to train on."""
     return TokenBatches.from_text(
         text,
         *tokenizers,
@@ -127,6 +119,7 @@ def batches_in_order(
         max_length=config.max_length,
         source_tag=config.source_tag or "",
         marks=Marks.of(*tokenizers, config.mark_pattern),
+        **options,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import keras
 
 from tf_transformer.config_fields import Trait
-from tf_transformer.inference.graph import Search
+from tf_transformer.inference.search import Search
 from tf_transformer.inference.translator import Translator
 from tf_transformer.models.architectures import (
     ARCHITECTURES,

@@ -6,9 +6,8 @@ file, such as comments, indentation and line ends, stays equal byte by byte.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from tf_transformer.data.text import DataError, FilePath, TextFiles
+from tf_transformer.data.text import DataError, FilePath
 from tf_transformer.data.translation_files.document import Document, TextFile
 from tf_transformer.data.translation_files.html_pages import read_html
 from tf_transformer.data.translation_files.markup import on_one_line
@@ -51,18 +50,3 @@ def read_pairs(path: FilePath) -> Iterator[tuple[str, str]]:
         if unit.pair and all(map(str.strip, unit.pair)):
             source, target = (on_one_line(side).strip(" ") for side in unit.pair)
             yield source, target
-
-
-class PairFiles(TextFiles):
-    """The pairs of PO, XLIFF or TMX files; see `TextFiles` and `read_pairs`.
-
-    Args:
-        path: A file, or a pattern.
-        observers, known: See `TextFiles`.
-    """
-
-    def __init__(self, path: FilePath, **options: Any) -> None:
-        super().__init__(None, path, **options)
-
-    def _lines(self, *shard: Path) -> Iterator[tuple[str, ...]]:
-        return read_pairs(*shard)
