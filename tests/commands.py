@@ -13,7 +13,7 @@ from tf_transformer.commands.options import read_options
 
 SMALL = [
     "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
-    "--batch-tokens=512", "--max-length=32", "--warmup-steps=50",
+    "--batch-tokens=512", "--max-length=32", "--warmup-steps=50", "--no-repair-loops",
 ]  # fmt: skip
 PERIOD, STEPS, MORE_STEPS = 4, 6, 10
 

@@ -21,6 +21,7 @@ def settings(architecture):
         "--corpus=copy", f"--architecture={architecture}",
         *(f"{flag(name)}={size}" for name, size in sizes.items()),
         "--vocab-size=272", "--batch-tokens=400", "--max-length=30", "--accumulation-steps=2",
+        "--no-repair-loops",
     ]  # fmt: skip
 
 

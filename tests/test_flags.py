@@ -54,12 +54,17 @@ def test_a_loop_is_searched_once_more_and_flagged(letter_tokenizer, beam_size):
     model = Looping(letter_tokenizer.vocab_size)
     arguments = model, letter_tokenizer, letter_tokenizer
     texts = ["a b c d", "b b b b b b b", "", "c"]  # the second repeats itself
-    found = tt.Translator.from_model(*arguments, search).n_best(texts, 1, beam_size=beam_size)
+    translator = tt.Translator.from_model(*arguments, search)
+    found = translator.n_best(texts, 1, beam_size=beam_size)
     assert [("loop" in best.flags) for (best,) in found] == [True, False, False, True]
     repeated = [
         best.text.split().count(text[:1]) for (best,), text in zip(found, texts, strict=True)
     ]
     assert max(repeated[0], repeated[3]) <= 7 < repeated[1]
+    # What only loops need takes no time where it is not called.
+    graph = translator.module.searches.greedy.get_concrete_function().graph
+    functions = graph.as_graph_def().library.function
+    assert any("repaired" in f.signature.name and f.attr["_noinline"].b for f in functions)
     unrepaired = tt.Search(max_length=letters.MAX_LENGTH, repair_loops=False)
     plain = tt.Translator.from_model(*arguments, unrepaired).n_best(texts, 1, beam_size=beam_size)
     assert plain[0][0].text.split().count("a") > 7 and "loop" in plain[0][0].flags

@@ -5,7 +5,7 @@ import json
 import pytest
 from commands import assert_one_line, run_here
 
-from tf_transformer.data.glossary import read_terms, terms_in
+from tf_transformer.data.glossary import Glossary, read_terms
 from tf_transformer.data.text import DataError
 
 PO = """msgid ""
@@ -46,8 +46,8 @@ def test_glossaries_are_read(tmp_path, name, content):
     (tmp_path / name).write_text(content)
     terms = read_terms(tmp_path / name)
     assert terms == {"file": "Datei", "file name": "Dateiname"}
-    assert terms_in("a FILE  name", terms) == "file\tDatei\nfile name\tDateiname"
-    assert terms_in("a fil", terms) == ""
+    assert Glossary(terms).terms_in("a FILE  name") == "file\tDatei\nfile name\tDateiname"
+    assert Glossary(terms).terms_in("a fil") == ""
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,13 @@ def resumed_with(run_dir, *extra):
     return options_of("train", f"--run-dir={run_dir}", "--resume", *extra).run_config()
 
 
+def test_resume_begins_a_run_whose_text_is_given(copy_files, tmp_path, capfd):
+    begin = ["train", f"--run-dir={tmp_path / 'new'}", "--resume"]
+    assert_refused([*begin, "--steps=9"], ["new: is no folder", "Start one"], capfd, tmp_path)
+    options = options_of(*begin, *files(copy_files), *SMALL)
+    assert not options.is_resumed and options.run_config().model.d_model == 32
+
+
 def test_resume_accepts_the_options_of_the_run(trained_run, copy_files, tmp_path):
     run_dir, _ = trained_run
     config = RunDirectory(run_dir).config()

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 for success; 1 if a check of `doctor` failed; 2 for invalid input; 129
-        after SIGHUP; 130 after Ctrl-C; 143 after SIGTERM.
+        after SIGHUP; 130 after Ctrl-C; 138 if another worker failed; 143 after SIGTERM.
     """
     prepare_command()
     values = vars(make_parser().parse_args(arguments))
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if _is_interruption(error):
             message, status = "interrupted.", 130
         elif isinstance(error, InputError):
-            message, status = str(error), 2
+            message, status = str(error), error.status
         elif isinstance(error, BrokenPipeError) and is_stdout_broken():
             discard_stdout()  # its reader has what it wanted
             return 0

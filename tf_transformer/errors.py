@@ -5,7 +5,12 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Input that cannot be used."""
+    """Input that cannot be used.
+
+    `status` is the exit status of a command that the error ends.
+    """
+
+    status = 2
 
 
 class ConfigError(InputError):

@@ -36,7 +36,9 @@ class Options(Checked):
 
     run_dir: str = option(..., "the run directory", "DIR")
     config: str | None = option(None, "a file of settings", "run.toml")
-    resume: bool = option(False, "continue from the newest checkpoint")
+    resume: bool = option(
+        False, "continue from the newest checkpoint, or begin where there is no run yet"
+    )
     explain: bool = option(
         False,
         "print the settings that would be chosen for the corpus, the budget and the devices (with "
@@ -46,6 +48,11 @@ class Options(Checked):
     training: dict[str, Any] = group(dict, SETTINGS["training"])
     model: dict[str, Any] = group(dict, SETTINGS["model"])
     tokenizer: dict[str, Any] = group(dict, SETTINGS["tokenizer"])
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether there is a run to continue; without any text for a new one, there must be."""
+        return self.resume and (RunDirectory.is_run(self.run_dir) or not (self.config or self.data))
 
     def run_config(self) -> RunConfig:
         """Check the settings and return the configuration of the run.
@@ -57,10 +64,10 @@ class Options(Checked):
         tables = read_toml(self.config) if self.config else {}
         given = {table: getattr(self, table) for table in SETTINGS if getattr(self, table)}
         # If options are given, the recipe chooses again what it chose for the file.
-        is_new = not self.resume
+        is_new = not self.is_resumed
         tables = merge(without_choices(tables) if given and is_new else tables, given)
         origin = tables.get("training", {}).get("initialize_from")
-        if self.resume:
+        if self.is_resumed:
             config = _resumed(self.run_dir, tables, where)
         elif isinstance(origin, str):
             config = _initialized(origin, tables, where)
@@ -72,8 +79,8 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Train a model, or explain the choices of the recipe."""
-    started = time.monotonic()
-    if not options.resume and not options.explain:
+    started, resume = time.monotonic(), options.is_resumed
+    if not resume and not options.explain:
         RunDirectory.create(options.run_dir)  # reports an existing run before a bad setting
     config = options.run_config()
     if options.explain:  # without TensorFlow
@@ -86,7 +93,7 @@ def run(options: Options) -> int:
         return 0
     with quiet():
         from tf_transformer.runs.training_run import train_run
-    signal = train_run(config, options.run_dir, resume=options.resume, started=started)
+    signal = train_run(config, options.run_dir, resume=resume, started=started)
     return 128 + signal if signal else 0
 
 

@@ -49,8 +49,17 @@ def _elements(parent: ElementTree.Element, name: str) -> list[ElementTree.Elemen
     return parent.findall(f".//{{*}}{name}")
 
 
-def terms_in(text: str, terms: Mapping[str, str]) -> str:
-    """Return the terms that may be in a text as lines of `source TAB target`."""
-    folded = " ".join(text.casefold().split())
-    found = (t for t in terms.items() if " ".join(t[0].casefold().split()) in folded)
-    return "\n".join(map("\t".join, found))
+class Glossary:
+    """Terms and their translations, to find those that may be in a text."""
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        self._lines = [(_folded(term[0]), "\t".join(term)) for term in terms.items()]
+
+    def terms_in(self, text: str) -> str:
+        """Return the terms that may be in a text as lines of `source TAB target`."""
+        folded = _folded(text)
+        return "\n".join(line for source, line in self._lines if source in folded)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())

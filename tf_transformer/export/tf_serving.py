@@ -21,10 +21,14 @@ from tf_transformer.files import atomic_file, without_parents
 WARM_UP = "tf_serving_warmup_requests"
 
 _TEMPLATES = pathlib.Path(__file__).parent / "server"
-# Numbers of lines, of words in a line, and of texts (`allowed_batch_sizes`). Most of the time is
-# the first run of a signature, and of several lines, which have a function of their own. Larger
-# batches have shorter texts, or loading a large model would take minutes.
-_WARM_UP = ((2, 1, 1), *((1, max(1, 32 // size), size) for size in (1, 2, 4, 8, 16, 32, 64)))
+# A text, and how often it is sent (`allowed_batch_sizes`). Most of the time is the first run of a
+# signature, of several lines, and of pieces and terms, which have functions of their own (the
+# second text is also a line of a glossary). Larger batches have shorter texts, or loading a large
+# model would take minutes.
+_WARM_UP = [("1\n1", 1), ("1\t{0}", 1)]
+_WARM_UP += [
+    (" ".join(map(str, range(max(1, 32 // size)))), size) for size in (1, 2, 4, 8, 16, 32, 64)
+]
 
 
 def write_version_files(folder: pathlib.Path, signatures: Mapping[str, Callable]) -> None:
@@ -37,15 +41,13 @@ def write_version_files(folder: pathlib.Path, signatures: Mapping[str, Callable]
     (folder / EXTRA).mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / EXTRA / WARM_UP)) as writer:
         for name, function in sorted(signatures.items()):
-            for lines, words, size in _WARM_UP:
-                line = " ".join(map(str, range(1, words + 1)))
-                texts = ["\n".join([line] * lines)] * size
+            for text, size in _WARM_UP:
                 # Omit the model's name, which no server compares, so that the same run exported
                 # under two names has the same files.
                 log = prediction_log_pb2.PredictionLog()
                 log.predict_log.request.model_spec.signature_name = name
                 for spec in function.input_signature:
-                    tensor = tf.make_tensor_proto(texts, tf.string)
+                    tensor = tf.make_tensor_proto([text] * size, tf.string)
                     log.predict_log.request.inputs[spec.name].CopyFrom(tensor)
                 writer.write(log.SerializeToString(deterministic=True))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.data.glossary import terms_in
+from tf_transformer.data.glossary import Glossary
 from tf_transformer.data.marks import Marks
 from tf_transformer.data.translation_files.markup import is_balanced
 from tf_transformer.evaluation import corpus_score
@@ -47,7 +47,7 @@ def suite(
         pairs = zip(_due(sources, terms), texts, strict=True)
         due = [(target, text) for targets, text in pairs for target in targets]
         rows["terms honoured"] = _rate(sum(target in t for target, t in due), len(due))
-    for flag in ("truncated", "piece", "forced", "loop", "copied", "length"):
+    for flag in ("truncated", "piece", "forced", "loop", "copied", "empty", "length"):
         absent = sum(flag not in each.flags for each in found)
         rows[f"without the flag {flag}"] = _rate(absent, len(found))
     kinds = {
@@ -78,7 +78,7 @@ def _pieces(texts: Sequence[str]) -> list[list[str]]:
 
 def _due(sources: Sequence[str], terms: Mapping[str, str]) -> list[list[str]]:
     """Return what the translation of each text must contain."""
-    of_each = [terms_in(source, terms) for source in sources]
+    of_each = list(map(Glossary(terms).terms_in, sources))
     inserted = insert_terms(tf.constant(list(sources)), tf.constant(of_each), Marks(0))
     begin, end = VERBATIM
     return [re.findall(f"{begin}([^{end}]*){end}", text.decode()) for text in inserted.numpy()]

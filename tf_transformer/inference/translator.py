@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.data.glossary import terms_in
+from tf_transformer.data.glossary import Glossary
 from tf_transformer.errors import InputError
 from tf_transformer.inference.document import in_sentences
 from tf_transformer.inference.graph import ExportTranslator
@@ -67,7 +67,7 @@ class Translator:
         terms: Mapping[str, str] | None = None,
     ) -> None:
         require_no_fork()
-        self._terms = terms or {}
+        self._glossary = Glossary(terms) if terms else None
         if terms and getattr(module, "insert_terms", None) is None:
             raise InputError("this model has no marks, so it cannot follow terms. Train one anew.")
         self.module = module
@@ -278,12 +278,12 @@ class Translator:
 
     def _with_terms(self, texts: Iterator[str]) -> Iterator[str]:
         """Return the texts with the translations of terms in their place, if there are terms."""
-        if not self._terms:
+        if self._glossary is None:
             return texts
 
         def inserted() -> Iterator[str]:
             for text in texts:
-                terms = _constant([terms_in(text, self._terms)])
+                terms = _constant([self._glossary.terms_in(text)])
                 yield self.module.insert_terms(_constant([text]), terms).numpy()[0].decode()
 
         return inserted()

@@ -44,6 +44,11 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
     with _workers(config, directory, resume) as workers:
+        if workers.all_reduce_max(resume) != resume:
+            raise WorkerError(
+                f"{directory.path}: another worker resumes a run, unseen by this one; keep the "
+                f"run directory on a file system that all workers share."
+            )
         run, position = prepare_run(config, directory, workers, resume), Position(started)
         if not resume:
             _initialize(run, position)

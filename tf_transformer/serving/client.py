@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tf_transformer.data.glossary import terms_in
+from tf_transformer.data.glossary import Glossary
 from tf_transformer.inference.results import MISSING_SCORE, AlignedPair, TargetProbability, rows_of
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.serving.connection import Connection, UnexpectedAnswerError
@@ -105,7 +105,7 @@ class Client:
         if isinstance(texts, str):
             return self.translate([texts], terms)[0]
         texts = list(texts)
-        columns = texts, [terms_in(text, terms) for text in texts]
+        columns = texts, list(map(Glossary(terms).terms_in, texts))
         return self._results("translate_with_terms", _translation, *columns)
 
     def stream(self, texts: Iterable[str]) -> Iterator[str]:

@@ -22,7 +22,9 @@ _FAILURES = (
 
 
 class WorkerError(InputError):
-    """A worker that does not answer, or has failed."""
+    """A worker that does not answer, or has failed; the same command may succeed later."""
+
+    status = 138  # Kubeflow restarts what ends with 128 or more, and leaves 138 to users
 
 
 class Cluster(NamedTuple):
