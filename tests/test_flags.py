@@ -15,11 +15,11 @@ ALPHABET = st.lists(st.integers(5, 7), max_size=24)
 
 
 def is_loop(ids):
-    """Whether a sequence of at most twenty tokens stands three times in a row, in five tokens."""
+    """Whether a sequence of at most twenty tokens stands three times in a row, in four tokens."""
     return any(
-        all(ids[i] == ids[i + period] for i in range(start, start + max(2 * period, 4)))
+        all(ids[i] == ids[i + period] for i in range(start, start + max(2 * period, 3)))
         for period in range(1, 21)
-        for start in range(len(ids) - period - max(2 * period, 4) + 1)
+        for start in range(len(ids) - period - max(2 * period, 3) + 1)
     )
 
 

@@ -10,7 +10,7 @@ from tf_transformer.data.marks import Marks
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _LONGEST_PERIOD = 20  # tokens
-_FEWEST_REPEATED = 4  # tokens that are like those one period before
+_FEWEST_REPEATED = 3  # tokens that are like those one period before
 _SEVERAL_LETTERS = 12  # a name or a term has fewer
 # Added to both numbers of tokens before they are compared, because short texts vary more.
 SMOOTHING = 3
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 def has_loop(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Return whether ids `(N, T)` repeat a sequence at once, three times or more; bool `(N,)`."""
+    """Return whether ids `(N, T)` have a sequence thrice or a token four times in a row; `(N,)`."""
     size = tf.shape(ids)[1]
     periods = tf.range(1, _LONGEST_PERIOD + 1)[:, None]
     before = tf.range(size) - periods  # (P, T)
