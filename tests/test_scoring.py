@@ -71,14 +71,14 @@ def test_scores_are_the_log_softmax_of_the_logits(module, known, pairs):
     assert found["truncated"].tolist() == [False] * (len(pairs[0]) - 3) + [True] * 3
 
 
-def test_the_attention_is_that_of_the_last_layer_but_one_between_the_subwords(
+def test_the_attention_is_the_mean_of_all_layers_but_the_first_between_the_subwords(
     model, letter_tokenizer, known, pairs
 ):
     found = run(translator(model, letter_tokenizer).module.align, *pairs)
     size = found["target_lengths"].max(), found["source_lengths"].max()
     assert found["attention"].shape == (len(pairs[0]), *size)
     for row, (source_ids, target_ids, _, _, weights) in enumerate(known):
-        mean = weights[1].mean(axis=0)
+        mean = weights[1:].mean(axis=(0, 1))
         expected = np.zeros_like(found["attention"][row])
         expected[: len(target_ids) - 1, : len(source_ids)] = mean[:-1]  # but for the end
         np.testing.assert_allclose(found["attention"][row], expected, atol=1e-5)

@@ -63,13 +63,13 @@ class TeacherForcing:
         """Compute how much each target token attends to each source token, when it is predicted.
 
         Returns:
-            The dict of `attend`, and in it the `attention` of the second-to-last layer, which
-            usually aligns best (Garg et al. 2019): the mean of the heads, float32 `(B, T, S)`,
-            whose rows sum to 1 and are 0 in the padding.
+            The dict of `attend`, and in it the `attention`, float32 `(B, T, S)`, whose rows sum to
+            1 and are 0 in the padding: the mean of all layers but the first, which hardly aligns
+            where there are others. It was better than any one layer of five models.
         """
         found, layers = self.attend(source, target)
         # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
-        attention = layers[max(len(layers) - 2, 0)][:, :-1]
+        attention = tf.reduce_mean(tf.stack(layers[1:] or layers), axis=0)[:, :-1]
         is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
         is_target = tf.sequence_mask(found["target_lengths"], tf.shape(attention)[1])
         attention = tf.where(is_target[:, :, None] & is_source[:, None], attention, 0.0)
