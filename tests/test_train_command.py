@@ -154,7 +154,10 @@ def test_resume_accepts_the_options_of_the_run(trained_run, copy_files, tmp_path
     assert resumed_with(run_dir, *started_with) == config
     assert resumed_with(run_dir, *SMALL, "--preset=base") == config  # it names every size
     assert resumed_with(run_dir, f"--config={run_dir / 'config.toml'}") == config
+    # The choices of a file's recipe are no settings that somebody gave, now as at the beginning.
     file = tmp_path / "run.toml"
+    file.write_text("[model]\nd_ff = 65\n[chosen]\n'model.d_ff' = 'x'\n", encoding="utf-8")
+    assert resumed_with(run_dir, f"--config={file}", f"--steps={STEPS}") == config
     file.write_text("[training]\nlabel_smoothing = 0.1\nminutes = 3\n", encoding="utf-8")
     assert resumed_with(run_dir, f"--config={file}").training.minutes == 3.0
     longer = resumed_with(run_dir, *started_with, f"--steps={MORE_STEPS}", f"--config={file}")

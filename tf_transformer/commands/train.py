@@ -9,6 +9,7 @@ tf-transformer train --run-dir runs/de_en --train-source a.de --train-target a.e
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Set
 from typing import Any
@@ -42,14 +43,14 @@ class Options(Checked):
     explain: bool = option(
         False,
         "print the settings that would be chosen for the corpus, the budget and the devices (with "
-        "--resume, those that were chosen), and exit",
+        "--resume and a run, those that were chosen), and exit",
     )
     data: dict[str, Any] = group(dict, SETTINGS["data"])
     training: dict[str, Any] = group(dict, SETTINGS["training"])
     model: dict[str, Any] = group(dict, SETTINGS["model"])
     tokenizer: dict[str, Any] = group(dict, SETTINGS["tokenizer"])
 
-    @property
+    @functools.cached_property
     def is_resumed(self) -> bool:
         """Whether there is a run to continue; without any text for a new one, there must be."""
         return self.resume and (RunDirectory.is_run(self.run_dir) or not (self.config or self.data))
@@ -64,8 +65,7 @@ class Options(Checked):
         tables = read_toml(self.config) if self.config else {}
         given = {table: getattr(self, table) for table in SETTINGS if getattr(self, table)}
         # If options are given, the recipe chooses again what it chose for the file.
-        is_new = not self.is_resumed
-        tables = merge(without_choices(tables) if given and is_new else tables, given)
+        tables = merge(without_choices(tables) if given else tables, given)
         origin = tables.get("training", {}).get("initialize_from")
         if self.is_resumed:
             config = _resumed(self.run_dir, tables, where)

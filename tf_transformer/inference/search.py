@@ -166,7 +166,8 @@ class ModelSearch:
     ) -> Searched:
         """Search without constraints where there is no mark, and again where there is a loop."""
 
-        @function(*_SOURCE, _MAY_REPEAT)  # is called for two reasons, and traced once
+        # It is called for two reasons, and traced once.
+        @functools.partial(not_inlined, input_signature=(*_SOURCE, _MAY_REPEAT))
         def constrained(*inputs: tf.Tensor) -> Hypotheses:
             return self._constrained(search, *inputs)
 
@@ -223,7 +224,7 @@ class ModelSearch:
         if self.source_marks.plain and not self.is_fixed:
             num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
             limits = tf.maximum(limits, num_marks)
-        if not self.is_fixed:
+        if self.settings.repair_loops and not self.is_fixed:
             constraints += [NoRepeats(tf.fill(tf.shape(limits), ~may_repeat), _REPEATED)]
         return self._search(search, source_ids, limits, constraints)
 

@@ -68,7 +68,7 @@ class Run:
         }
 
     def require_same_on_all_workers(self, position: "Position") -> None:
-        """Raise a `WorkerError` if this worker would train something else than the chief."""
+        """Raise a `ConfigError` if this worker would train something else than the chief."""
         local = names_with(Trait.LOCAL)
         settings = {k: value for k, value in self.config.settings().items() if k not in local}
         self.workers.require_same({**self.metadata, **settings, _ORIGIN: position.origin})

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_transformer.training.cluster import WorkerError
+from tf_transformer.errors import ConfigError
 
 
 class Workers:
@@ -54,7 +54,7 @@ class Workers:
         return bytes(self._all_reduce_sum(list(content) if self.is_chief else [0] * size))
 
     def require_same(self, settings: Mapping[str, Any]) -> None:
-        """Raise a `WorkerError` if this worker's settings, JSON values, differ from the chief's."""
+        """Raise a `ConfigError` if this worker's settings, JSON values, differ from the chief's."""
         of_chief = json.loads(self.broadcast(json.dumps(settings).encode()))
         different = [
             f"{name} is {of_chief.get(name)} on the chief and {value} here"
@@ -62,7 +62,7 @@ class Workers:
             if of_chief.get(name) != value
         ]
         if different:
-            raise WorkerError(
+            raise ConfigError(
                 f"worker {self.index} of {self.count} would train something else: "
                 f"{'; '.join(different)}. Give every worker the same files and options."
             )
