@@ -87,7 +87,8 @@ def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
     assert (best.text, other.text) == ("a", "b") and probabilities == pytest.approx([0.5, 0.2])
 
 
-@pytest.mark.parametrize(("beam_size", "favourite"), [(1, "⁇"), (3, "\n"), (1, "\x1f")])
+@pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("favourite", ["⁇", "\n", "\x1f"])
 def test_unknown_subwords_and_control_characters_may_be_forbidden(
     echo_model, letter_tokenizer, beam_size, favourite
 ):

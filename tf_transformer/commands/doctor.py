@@ -9,7 +9,7 @@ tf-transformer doctor saved_models/de_en --same-as runs/de_en --source test.de
 """
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -19,10 +19,11 @@ from tf_transformer.commands.options import Checked, argument, option
 from tf_transformer.data.text import read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.inference.versions import find_saved_model, versions
+from tf_transformer.machine import num_cores, only_errors_of_tensorflow
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.serving.checks import Check, diagnose
-from tf_transformer.serving.exported_models import translate_in_session
 
+_BATCH_SIZE = 64  # sentences, as `Translator` has them
 _EXAMPLES = 3  # of lines that differ, to see what kind of difference it is
 _Translate = Callable[..., list[str]]
 
@@ -32,9 +33,7 @@ class Options(Checked):
 
     saved_model: str | None = argument("SAVED_MODEL", "default: check only the installation", None)
     same_as: str | None = option(
-        None,
-        "a run or another SavedModel that should give the same translations",
-        "MODEL",
+        None, "a run or another SavedModel that should give the same translations", "MODEL"
     )
     source: str | None = option(None, "lines to translate with both models", "F")
     max_different: Annotated[float, Field(ge=0, le=1)] = option(
@@ -84,7 +83,21 @@ def _other_form(path: str) -> _Translate:
     if RunDirectory.is_run(path):
         return lambda texts, **search: open_translator(path)(texts, **search)
     other = find_saved_model(path)
-    return lambda texts, **search: translate_in_session(other, texts)
+    return lambda texts, **search: _translate_in_session(other, texts)
+
+
+def _translate_in_session(folder: pathlib.Path, texts: Sequence[str]) -> list[str]:
+    """Translate lines as a server does."""
+    from tf_transformer.inference.streams import translate_in_order
+    from tf_transformer.serving.session import SavedModelSession
+
+    def translate(batch: list[str]) -> list[str]:
+        found = model.run("serving_default", {"text": [text.encode() for text in batch]})
+        return [text.decode() for text in found["translation"]]
+
+    with only_errors_of_tensorflow():  # one of the functions that load is deprecated
+        model = SavedModelSession(folder)
+    return list(translate_in_order(iter(texts), translate, _BATCH_SIZE, num_cores()))
 
 
 def _compare(
@@ -93,7 +106,7 @@ def _compare(
     """Yield the checks that a SavedModel and another form of it translate lines in the same way."""
     try:
         theirs = translate(sources, **open_translator(str(folder)).search)
-        ours = translate_in_session(folder, sources)
+        ours = _translate_in_session(folder, sources)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         yield Check("same", "FAIL", f"a model does not translate: {reason}")

@@ -144,8 +144,7 @@ def _tuned_translator(
     model, *tokenizers, _ = trained
     model = freeze(model, max_length, precision)
     choice = SearchChoice(**given)
-    search = search_of(data)
-    search = dataclasses.replace(search, beam_size=choice.beam_size)
+    search = dataclasses.replace(search_of(data), beam_size=choice.beam_size)
     # TensorFlow numbers the objects that it makes, and names in a SavedModel contain these numbers.
     # With several threads, two exports of one run would have different bytes.
     # Make it even if it is not used below: it refuses a wrong beam size before the choice begins.

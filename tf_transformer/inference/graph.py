@@ -12,13 +12,7 @@ from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks
 from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.document import Rows, translate_sentences
-from tf_transformer.inference.flags import (
-    Found,
-    expected_chrf,
-    flags_of,
-    has_loop,
-    not_inlined,
-)
+from tf_transformer.inference.flags import Found, expected_chrf, flags_of, has_loop, not_inlined
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import TeacherForcing, can_align, can_score
 from tf_transformer.inference.search import (

@@ -21,7 +21,7 @@ class Translation(NamedTuple):
         truncated: Whether the translation reached its limit before an end token.
         source_truncated: Whether source tokens were dropped, or several lines searched as one.
         bytes_dropped: Whether the model wrote bytes that form no character; the text lacks them.
-        flags: What a person should look at, see `inference.flags.flags_of`.
+        flags: Names of what a person should look at, see `inference.flags.flags_of`.
         expected_chrf: The chrF that translations of this probability had on the validation text;
             None if the export did not measure it.
 

@@ -221,9 +221,9 @@ class ModelSearch:
         if self.source_marks.plain:
             marks = self.source_marks, self._target_marks
             constraints += [MarksOnce(source_ids, *marks, self.tokenizer.eos_id)]
-        if self.source_marks.plain and not self.is_fixed:
-            num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
-            limits = tf.maximum(limits, num_marks)
+            if not self.is_fixed:
+                num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
+                limits = tf.maximum(limits, num_marks)
         if self.settings.repair_loops and not self.is_fixed:
             constraints += [NoRepeats(tf.fill(tf.shape(limits), ~may_repeat), _REPEATED)]
         return self._search(search, source_ids, limits, constraints)

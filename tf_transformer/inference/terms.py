@@ -15,8 +15,8 @@ _BEGIN, _END = "\uf5c2", "\uf5c3"  # around each word, so that a term is found a
 def insert_terms(text: tf.Tensor, terms: tf.Tensor, marks: Marks) -> tf.Tensor:
     """Replace terms in texts by their translations, as pieces that a search may not change.
 
-    Longer terms come first. A term in small letters is found in any case. What is in a piece of the
-    text, such as an address, is no term.
+    Longer terms come first. A term in small letters is found in any case. No term is found inside
+    a piece of the text, such as an address.
 
     Args:
         text: string `(B,)`.

@@ -45,7 +45,7 @@ class Translator:
             then padded. It makes single sentences faster if the model is small, and batches slower.
         threads: Number of batches translated at a time; None means one for each core.
         terms: A glossary, which every translation follows: terms and their translations. A term in
-            small letters is found in any case. What shall not be translated translates to itself.
+            small letters is found in any case. A name that must stay is its own translation.
 
     Raises:
         ValueError: There are terms, but the model has no marks to put in their place.

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.marks import MarkedText, Marks
@@ -95,23 +95,19 @@ def prepare_data(
         symbols = [*data.tags, *MarkSymbols.first(data.marks).all]
         tokenizers = tuple(with_symbols(tokenizer, symbols) for tokenizer in tokenizers)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
-    batches = batches_of(
-        corpus.train,
-        tokenizers,
-        data,
-        seed=config.training.seed,
-        cache_dir=data.data_cache,
-        source_noise=data.source_noise,
-        mark_practice=data.mark_practice,
-    )
+    batches = batches_of(corpus.train, tokenizers, data, config.training.seed)
     validations = [batches_of(text, tokenizers, data) for text in corpus.validations]
     return config, RunData(corpus, tokenizers, batches, validations)
 
 
 def batches_of(
-    text: SentencePairs, tokenizers: Tokenizers, config: DataConfig, **options: Any
+    text: SentencePairs, tokenizers: Tokenizers, config: DataConfig, seed: int | None = None
 ) -> TokenBatches:
-    """Return the batches of a text; `options` are those of a text to train on."""
+    """Return the batches of a text to evaluate; with a seed, those of a text to train on."""
+    for_training = {
+        "seed": seed, "cache_dir": config.data_cache, "source_noise": config.source_noise,
+        "mark_practice": config.mark_practice,
+    }  # fmt: skip
     return TokenBatches.from_text(
         text,
         *tokenizers,
@@ -119,7 +115,7 @@ def batches_of(
         max_length=config.max_length,
         source_tag=config.source_tag or "",
         marks=Marks.of(*tokenizers, config.mark_pattern),
-        **options,
+        **(for_training if seed is not None else {}),
     )
 
 

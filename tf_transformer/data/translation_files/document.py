@@ -28,14 +28,12 @@ class Unit(NamedTuple):
 
     Attributes:
         source: The text, decoded, with inline elements as tags as they stand in the file.
-        target: What was translated already; None if nothing was.
         place: Where the unit is, for messages.
-        edits: What a translation changes; empty if the unit is not to be translated.
+        edits: The changes that a translation makes; empty if the unit is not to be translated.
         pair: Source and target without tags, if a person vouches for the translation.
     """
 
     source: str
-    target: str | None
     place: str
     edits: tuple[Edit, ...] = ()
     pair: tuple[str, str] | None = None

@@ -84,7 +84,7 @@ class Markup:
         """Return the unit of a text without a translation; none if there is nothing to say."""
         edit = Edit(self.start, self.end, write or self.write)
         place = self._file.place(self.start)
-        return [Unit(self.source, None, place, (edit,))] if self.source else []
+        return [Unit(self.source, place, (edit,))] if self.source else []
 
     def write(self, translation: str) -> Parts | None:
         """Return the parts of a translation, or None if its tags are not those of the source.

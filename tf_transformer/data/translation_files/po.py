@@ -68,7 +68,7 @@ def _units(
         target, place = _text(group[0]).strip() if group else "", file.place(start)
         pair = (source, target) if target and not is_fuzzy else None
         edits = () if is_done else tuple(edits)
-        units.append(Unit(source.strip(), target or None, place, edits, pair))
+        units.append(Unit(source.strip(), place, edits, pair))
     return units
 
 

@@ -96,7 +96,7 @@ def read_xliff(file: TextFile) -> list[Unit]:
             is_open = state in ("new", "initial") or state.startswith("needs-")
             is_pair = not is_open and of_unit.get("subState") != _MACHINE
             pair = (text.plain, done.plain) if is_pair else None
-            units.append(Unit(text.source, done.source, place, (), pair))
+            units.append(Unit(text.source, place, (), pair))
         elif (
             of_unit["translate"] != "no"
             and of_unit.get("approved") != "yes"
@@ -156,5 +156,5 @@ def read_tmx(file: TextFile) -> list[Unit]:
             segments.sort(key=lambda segment: segment[0] != language)
             source, target = (_markup(file, seg) for _, seg in segments[:2])
             pair = source.plain, target.plain
-            units.append(Unit(source.source, target.source, file.place(element.start), (), pair))
+            units.append(Unit(source.source, file.place(element.start), (), pair))
     return units
