@@ -21,9 +21,9 @@ from tf_transformer.data.tokenized_text import TokenizedText  # noqa: E402
 from tf_transformer.models.architectures import build_model, preset  # noqa: E402
 from tf_transformer.run_tables import TrainingConfig  # noqa: E402
 from tf_transformer.runs.compilation import compile_model  # noqa: E402
-from tf_transformer.training.batch_parts import train_in_parts  # noqa: E402
 from tf_transformer.training.metrics import TokenLoss  # noqa: E402
 from tf_transformer.training.schedules import NoamSchedule  # noqa: E402
+from tf_transformer.training.step import TrainingStep  # noqa: E402
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
@@ -72,8 +72,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     if not job["metrics"]:
         loss = [TokenLoss(training.label_smoothing, pad_id=job["pad_id"])]
         model.compile(model.optimizer, model.loss, metrics=loss, auto_scale_loss=False)
-        if num_parts > 1:
-            train_in_parts(model, loss, num_parts)
+        model.train_step = TrainingStep(model, loss, num_parts)
 
     clock = StepClock()
     with plain_graphs():

@@ -10,11 +10,13 @@ import pathlib
 import keras
 import numpy as np
 import tensorflow as tf
+from small_models import has_setting, small_config
 from worker_processes import copy_task_options
 
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.machine import plain_graphs
+from tf_transformer.models.architectures import build_model
 
 RANDOM = np.random.default_rng(0)
 VOCAB_SIZE = 30
@@ -84,6 +86,26 @@ class Small(keras.Model):
         pass  # as in `Transformer`: Keras builds no optimizer, and takes uneven first batches
 
 
+def small_model(architecture, dropout_rate=0.0):
+    """A model of one layer; a masked language model draws the same tokens on any device."""
+    sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
+    if has_setting(architecture, "num_layers"):
+        sizes["num_layers"] = 1
+    model = build_model(small_config(architecture, dropout_rate=dropout_rate, **sizes))
+    if hasattr(model, "_draw"):
+
+        def draw(token_ids, is_token):
+            # The first ones, as many as it would draw, and another share of them on each device.
+            number = tf.reduce_sum(tf.cast(is_token, "float32"), axis=1, keepdims=True)
+            number = tf.maximum(tf.floor(0.15 * number + 0.5), 1.0)
+            drawn = is_token & (tf.cast(tf.range(tf.shape(token_ids)[1]), number.dtype) < number)
+            masked = drawn & (token_ids % 2 == 0)
+            return drawn, tf.where(masked, model.config.mask_id, token_ids)
+
+        model._draw = draw
+    return model
+
+
 def sgd():
     return keras.optimizers.SGD(0.5)
 
@@ -93,17 +115,15 @@ def accumulated(steps):
     return lambda: tt.GradientAccumulation(tt.LossScaleOptimizer(sgd()), steps)
 
 
-def fit(strategy, make, data, optimizer=sgd):
+def fit(strategy, make, data, optimizer=sgd, step=None):
     """Trains; returns the weights before and after, and the metrics."""
     keras.utils.set_random_seed(0)
     with strategy.scope():
-        model = make()
-        model.compile(
-            optimizer(),
-            tt.SmoothedCrossEntropy(),
-            metrics=[tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()],
-            jit_compile=False,
-        )
+        model, metrics = make(), [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
+        model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics, jit_compile=False)
+        if step is not None:
+            model.optimizer.build(model.trainable_variables)
+            model.train_step = tt.TrainingStep(model, metrics, **step)
     start = [variable.numpy() for variable in model.trainable_variables]
     with plain_graphs():
         history = model.fit(data, epochs=2, validation_data=data, shuffle=False, verbose=0).history
@@ -118,6 +138,7 @@ def compare(strategy, make, batches, steps=1, **options):
     """How far training moves the weights, and how far those of a strategy are from one device's."""
     data = dataset(batches, steps)
     _, weights, history = fit(strategy, make, data, **options)
+    options.pop("step", None)
     with tf.device("CPU:0"):
         start, expected, expected_history = fit(tf.distribute.get_strategy(), make, data, **options)
     return {
@@ -130,34 +151,15 @@ def compare(strategy, make, batches, steps=1, **options):
 def on_two_devices():
     """Compares two devices with one."""
     one, two = two_strategies()
-    from small_models import has_setting, small_config
-
-    from tf_transformer.models.architectures import build_model
-
-    def make(name):
-        sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
-        if has_setting(name, "num_layers"):
-            sizes["num_layers"] = 1
-        model = build_model(small_config(name, dropout_rate=0.0, **sizes))
-        if hasattr(model, "_draw"):
-            # The same tokens on any device, and another share of them on each.
-            def draw(token_ids, is_token):
-                drawn = is_token & (token_ids % 3 < 2)
-                masked = drawn & (token_ids % 2 == 0)
-                return drawn, tf.where(masked, model.config.mask_id, token_ids)
-
-            model._draw = draw
-        return model
-
     # Each replica gets half of the sentences, the first the larger half; one may get none.
     batches = [batch(9, 8, 1), batch(5), batch(1, 2, 1, 10)]
     result = {
         "uneven tokens": compare(two, Small, [batch(9, 8, 9, 1, 2, 1), batch(1, 2, 1, 10)]),
         "an empty replica": compare(two, Small, [batch(2, 6), batch(7), batch(4)]),
         # One of each family.
-        "transformer": compare(two, lambda: make("transformer"), batches),
-        "bahdanau": compare(two, lambda: make("bahdanau"), batches),
-        "masked_lm": compare(two, lambda: make("masked_lm"), batches),
+        "transformer": compare(two, lambda: small_model("transformer"), batches),
+        "bahdanau": compare(two, lambda: small_model("bahdanau"), batches),
+        "masked_lm": compare(two, lambda: small_model("masked_lm"), batches),
     }
     # Batches whose union is one batch: padded to the same length, as many as fill the groups.
     inputs, labels = whole = batch(9, 1, 5, 12, 2, 1, 7, 3, 3, 3, 12, 1)
@@ -173,6 +175,18 @@ def on_two_devices():
     ]
     result["accumulated"] = {**found, "apart from the union": apart(weights, union)}
     return result
+
+
+def xla_on_two_devices(architecture):
+    """Compares the step compiled by XLA on two devices with Keras' own on one."""
+    _, two = two_strategies()
+    batches = [batch(9, 8, 1, 2), batch(9, 2, 1, 1), batch(3, 3, 3, 9)]
+
+    def clipped():
+        return tt.Adam(0.01, epsilon=1e-3, global_clipnorm=0.1)
+
+    step, make = {"jit_compile": True}, lambda: small_model(architecture)
+    return compare(two, make, batches, optimizer=clipped, step=step)
 
 
 def as_worker():

@@ -33,6 +33,7 @@ def draw(model, text, output, *options):
     return done
 
 
+@pytest.mark.slow
 def test_attention_draws_what_align_returns(exported_run, trained_run, tmp_path, drawn):
     output = tmp_path / "new" / "a.png"
     translator = tt.Translator.load(exported_run[0])

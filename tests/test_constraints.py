@@ -50,7 +50,7 @@ def has_marks_once(ids, source, marks):
     return not text.strip(".")  # those alone are in no pair
 
 
-@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+@pytest.mark.parametrize("length_penalty", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 @settings(max_examples=6)
 @given(seed=SEEDS)
 def test_an_exhaustive_beam_finds_the_best_with_all_marks(length_penalty, seed):

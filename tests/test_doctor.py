@@ -274,6 +274,7 @@ def compared(capfd, monkeypatch):
     return compared
 
 
+@pytest.mark.slow
 def test_a_run_translates_as_its_saved_model(
     exported_version, run_dir, in_memory, source, compared
 ):

@@ -76,6 +76,7 @@ def test_what_was_not_translated_is_said(echo, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["sources_truncated"] == 1
 
 
+@pytest.mark.slow
 def test_two_models_are_compared_on_every_test_set(echo, exported_run, copy_files):
     sources, references = copy_files / "test.source", copy_files / "validation.source"
     options = [

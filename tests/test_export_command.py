@@ -94,6 +94,7 @@ def test_without_validation_text_the_default_is_exported(
     assert (search["chosen"], search["scores"], search["signature"]) == (chosen, [], None)
 
 
+@pytest.mark.slow
 def test_the_search_is_chosen_on_validation_text(trained_run, copy_files, export, capfd):
     settings, manifest = export(trained_run[0])
     first, second = capfd.readouterr().err.splitlines()

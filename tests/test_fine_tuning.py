@@ -271,6 +271,7 @@ def test_replay_keeps_what_was_learned_before(phrases, tmp_path):
     assert old > 0.6 and old_with_replay < 0.1
 
 
+@pytest.mark.slow
 def test_marks_and_tags_are_added_to_a_vocabulary_that_lacks_them(
     trained_run, copy_files, tmp_path
 ):

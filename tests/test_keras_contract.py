@@ -94,6 +94,7 @@ class GruModel(keras.Model):
         return self.head(output), {"target": state}
 
 
+@pytest.mark.slow
 def test_a_foreign_model_and_tokenizer_are_exported(tmp_path):
     model = GruModel()
     model.decode_step(tf.constant([2]), 0, model.start_decoding(tf.constant([[4, 3]])))

@@ -124,6 +124,7 @@ def test_pairs_of_a_tmx_file_are_filtered_and_evaluated(echo, tmp_path):
     assert_one_line(done.stderr, "give --source and --target, or")
 
 
+@pytest.mark.slow
 def test_training_reads_a_tmx_file(copy_files, tmp_path):
     sides = ((copy_files / f"train.{side}") for side in ("source", "target"))
     lines = (path.read_text().splitlines() for path in sides)

@@ -297,6 +297,7 @@ def test_models_without_marks_translate_with_pieces_as_text(echo_translator):
     assert echo_translator.n_best([text], 1)[0][0].text == text
 
 
+@pytest.mark.slow
 def test_a_translator_in_python_keeps_pieces_too(randomise, tokenizer):
     model = letters.random_model(randomise, vocab_size=tokenizer.vocab_size)
     search = tt.Search(max_length=letters.MAX_LENGTH)

@@ -78,7 +78,9 @@ def test_ids_are_those_of_opennmt_tf(kind, opened):
     assert source.tokenize(tf.constant(answers["sources"])).to_list() == ours
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
+)
 def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported):
     (model, *tokenizers), answers = opened(kind)
     translator = translator_of(imported[kind], model, tokenizers)

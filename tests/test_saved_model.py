@@ -278,6 +278,7 @@ def test_a_damaged_saved_model_is_named(exported_version, tmp_path, name):
     assert "b'" not in line
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_nothing(in_memory, tmp_path):
     """Lets no file grow, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -74,6 +74,7 @@ def test_an_output_that_does_not_fit_on_the_disk_is_named(arguments, tmp_path, c
     assert capfd.readouterr() == ("", f"tf-transformer: {tmp_path / 'out'}: File too large.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_output_is_one_line(echo, tmp_path, unbuffered):
     (tmp_path / "in").write_text("a\n")

@@ -196,6 +196,7 @@ def test_the_numbers_of_several_sentences_are_sums(in_memory, sentences):
     assert best.source_truncated
 
 
+@pytest.mark.slow
 def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_tokenizer):
     translate = tt.Translator.from_model(
         first_sentence_model, letter_tokenizer, letter_tokenizer,

@@ -87,6 +87,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "training.losses": ["SmoothedCrossEntropy"],
         "training.metrics": ["Perplexity", "TokenAccuracy", "TokenLoss"],
         "training.optimizers": ["Adam", "GradientAccumulation", "LossScaleOptimizer"],
+        "training.step": ["TrainingStep"],
         "training.schedules": ["NoamSchedule", "TrapezoidSchedule"],
     },
 )

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
+from keras import ops
 
 from tf_transformer.layers.base import Tensor, built, quantize_parts, quantized_parts
 from tf_transformer.layers.output import OutputProjection
@@ -105,6 +106,14 @@ class SequenceModel(keras.Model):
         arguments = self.config.target_vocab_size, embedding, tied_bias, transform
         projection = OutputProjection(*arguments, dtype="float32", name="output_projection")
         return built(projection, (None, None, self.config.d_model))
+
+    def num_predicted(self, labels: Tensor) -> Tensor:
+        """Return how many of the labels `(B, T)` training predicts, float32 scalar."""
+        return ops.sum(ops.cast(ops.not_equal(labels, self.config.pad_id), "float32"))
+
+    def labels_predicted(self, labels: Tensor, output: Tensor) -> Tensor:
+        """Return the labels `(B, T)` with padding where training predicted none."""
+        return labels
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Configure training as `keras.Model.compile` does, with XLA only if `jit_compile=True`.

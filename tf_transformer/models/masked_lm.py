@@ -26,8 +26,8 @@ class MaskedLanguageModel(LanguageModel):
 
     Training draws 15 % of each target's tokens, the end token included, but at least one, as BERT's
     code does. It shows 80 % of these as `config.mask_id`, 10 % as a random token, 10 % unchanged.
-    The output at all other tokens is 0, which tells `compute_loss` and `compute_metrics` to ignore
-    these tokens; the model keeps no state between the calls.
+    The output at all other tokens is 0, which tells `labels_predicted` to ignore these tokens; the
+    model keeps no state between the calls.
 
     Outside training the logits are those of pseudo-log-likelihood (Salazar et al. 2020, section
     2.1): each target token is predicted while only that token is masked, which takes T times as
@@ -70,16 +70,20 @@ class MaskedLanguageModel(LanguageModel):
         self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Compute the loss as `keras.Model.compute_loss` does, of the drawn tokens only."""
-        return super().compute_loss(x, self._counted(y, y_pred), y_pred, *args, **kwargs)
+        labels = None if y is None else self.labels_predicted(y, y_pred)
+        return super().compute_loss(x, labels, y_pred, *args, **kwargs)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Compute metrics as `keras.Model.compute_metrics` does, of the drawn tokens only."""
-        return super().compute_metrics(x, self._counted(y, y_pred), y_pred, sample_weight)
+        labels = None if y is None else self.labels_predicted(y, y_pred)
+        return super().compute_metrics(x, labels, y_pred, sample_weight)
 
-    def _counted(self, labels: Any, output: Any) -> Any:
+    def num_predicted(self, labels: Tensor) -> Tensor:
+        lengths = self._lengths(labels)
+        return ops.sum(ops.minimum(_num_drawn(lengths), ops.cast(lengths, "float32")))
+
+    def labels_predicted(self, labels: Tensor, output: Tensor) -> Tensor:
         """Return the labels, with padding where the output is 0."""
-        if labels is None:
-            return None
         return ops.where(ops.any(ops.not_equal(output, 0), axis=-1), labels, self.config.pad_id)
 
     def _draw(self, token_ids: Tensor, is_token: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,10 +92,9 @@ class MaskedLanguageModel(LanguageModel):
         def noise() -> Tensor:
             return keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
 
-        totals = ops.sum(ops.cast(is_token, "float32"), axis=1, keepdims=True)
+        number = _num_drawn(ops.sum(ops.cast(is_token, "int32"), axis=1))[:, None]
         ranks = ops.argsort(ops.argsort(ops.where(is_token, noise(), 2.0), axis=1), axis=1)
-        drawn = ops.cast(ranks, "float32") < ops.maximum(ops.floor(DRAWN * totals + 0.5), 1.0)
-        drawn = ops.logical_and(drawn, is_token)
+        drawn = ops.logical_and(ops.cast(ranks, "float32") < number, is_token)
         kind, vocab_size = noise(), self.config.target_vocab_size
         random_ids = ops.cast(noise() * vocab_size, token_ids.dtype)
         random_ids = ops.minimum(random_ids, vocab_size - 1)  # the product may have been rounded up
@@ -120,3 +123,8 @@ class MaskedLanguageModel(LanguageModel):
         visible = ops.concatenate([self._is_real(source_ids), is_target], axis=1)[:, None]
         hidden, _ = self._read(self._embed_sides(source_ids, shown), visible, training)
         return hidden[:, ops.shape(source_ids)[1] :]
+
+
+def _num_drawn(lengths: Tensor) -> Tensor:
+    """Return how many tokens are drawn from rows of int `lengths` `(B,)`, float32 `(B,)`."""
+    return ops.maximum(ops.floor(DRAWN * ops.cast(lengths, "float32") + 0.5), 1.0)

@@ -10,7 +10,6 @@ from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
 from tf_transformer.runs.data import batches_of
 from tf_transformer.runs.restore import Tokenizers
-from tf_transformer.training.batch_parts import train_in_parts
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
@@ -19,6 +18,7 @@ from tf_transformer.training.schedules import (
     TimedTrapezoidSchedule,
     TrapezoidSchedule,
 )
+from tf_transformer.training.step import TrainingStep
 
 
 def make_schedule(config: RunConfig, total_steps: int | None) -> LearningRateSchedule:
@@ -61,9 +61,9 @@ def compile_model(
     if optimizer is not None:
         # Keras would build it in the first step, too late to restore its state from a checkpoint.
         model.optimizer.build(model.trainable_variables)
-        num_parts = config.batch_parts or 1
-        if num_parts > 1 and model.distribute_strategy.num_replicas_in_sync == 1:
-            train_in_parts(model, metrics, num_parts)
+        is_one = model.distribute_strategy.num_replicas_in_sync == 1
+        num_parts = (config.batch_parts or 1) if is_one else 1
+        model.train_step = TrainingStep(model, metrics, num_parts)
 
 
 class Validation:

@@ -55,16 +55,20 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Compute the loss; Keras' own reductions count padding and average over replicas."""
-        losses = self.call(y_true, y_pred)
-        if sample_weight is not None:
-            losses = losses * token_weights(sample_weight, losses)
         is_token = ops.not_equal(ops.cast(y_true, "int32"), self.pad_id)
         num_tokens = ops.sum(ops.cast(is_token, "float32"))
         if keras.backend.backend() == "tensorflow":  # other backends see the global batch
             from tf_transformer.training.distribution import sum_over_replicas
 
             num_tokens = sum_over_replicas(num_tokens)
-        return ops.sum(losses) / ops.maximum(num_tokens, 1.0)
+        return self.total(y_true, y_pred, sample_weight) / ops.maximum(num_tokens, 1.0)
+
+    def total(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Compute the sum of the losses of all tokens here, float32 scalar; as in a call."""
+        losses = self.call(y_true, y_pred)
+        if sample_weight is not None:
+            losses = losses * token_weights(sample_weight, losses)
+        return ops.sum(losses)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """Compute the loss of each token, float32 `(B, T)`, 0 at padding."""

@@ -59,13 +59,19 @@ class Adam(keras.optimizers.Adam):
             super().apply(grads, trainable_variables)
 
     def _clip_gradients(self, grads: list) -> list:
-        """Clip the gradients by their global norm over all replicas."""
+        """Return the gradients of this replica; the method below clips their sum."""
+        return grads
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: list[tuple]) -> list[tuple]:
+        """Add up the gradients of all replicas, once, and clip the sums by their global norm."""
+        if self.clip_norm is not None:
+            grads_and_vars = [(tf.convert_to_tensor(g), v) for g, v in grads_and_vars]
+        reduced = super()._all_reduce_sum_gradients(grads_and_vars)
         if self.clip_norm is None:
-            return grads
-        grads = [tf.convert_to_tensor(gradient) for gradient in grads]
-        norm = tf.linalg.global_norm(sum_over_replicas(grads))
+            return reduced
+        norm = tf.linalg.global_norm([gradient for gradient, _ in reduced])
         scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        return [gradient * tf.cast(scale, gradient.dtype) for gradient in grads]
+        return [(gradient * tf.cast(scale, gradient.dtype), v) for gradient, v in reduced]
 
     def _backend_update_step(
         self, grads: list, trainable_variables: list[tf.Variable], learning_rate: tf.Tensor

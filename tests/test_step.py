@@ -1,4 +1,4 @@
-"""Batches that are computed in parts give the weights and metrics of whole batches."""
+"""The training step gives the weights and metrics of Keras' own: in parts, by XLA, on devices."""
 
 import types
 
@@ -7,56 +7,66 @@ import numpy as np
 import pytest
 import replicas
 import small_runs
-from small_models import has_setting, small_config
 
 import tf_transformer as tt
 from tf_transformer.machine import plain_graphs, prepare_cpu
-from tf_transformer.models.architectures import build_model
 from tf_transformer.runs import training_run
 from tf_transformer.runs.run_directory import RunDirectory
-from tf_transformer.training.batch_parts import train_in_parts
 
-SIZES = {"source_vocab_size": replicas.VOCAB_SIZE, "target_vocab_size": replicas.VOCAB_SIZE}
+# Uneven numbers of tokens, and a part without a sentence.
+BATCHES = [replicas.batch(9, 1, 9, 2, 8), replicas.batch(5), replicas.batch(1, 2, 1, 10)] * 2
 
 
-def trained(
-    num_parts,
-    data,
-    architecture="transformer",
-    optimizer=replicas.sgd,
-    **rates,
-):  # fmt: skip
+def trained(data, architecture="transformer", optimizer=replicas.sgd, dropout_rate=0.0, step=None):
+    """A model after two epochs, and its history; `step` has the arguments of `TrainingStep`."""
     keras.utils.set_random_seed(0)
-    sizes = SIZES | ({"num_layers": 1} if has_setting(architecture, "num_layers") else {})
-    model = build_model(small_config(architecture, **{"dropout_rate": 0.0, **rates, **sizes}))
+    model = replicas.small_model(architecture, dropout_rate)
     metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
     model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics)
     model.optimizer.build(model.trainable_variables)
-    if num_parts > 1:
-        train_in_parts(model, metrics, num_parts)
+    if step is not None:
+        model.train_step = tt.TrainingStep(model, metrics, **step)
     with plain_graphs():
         return model, model.fit(data, epochs=2, shuffle=False, verbose=0).history
 
 
-@pytest.mark.parametrize(
-    ("architecture", "steps"),
-    [("transformer", 1),
-     *(pytest.param(*case, marks=pytest.mark.slow) for case in
-       [("transformer", 2), ("bahdanau", 1)])],
-)  # fmt: skip
-def test_parts_give_the_weights_and_metrics_of_whole_batches(architecture, steps):
-    # Uneven numbers of tokens, and a part without a sentence.
-    batches = [replicas.batch(9, 1, 9, 2, 8), replicas.batch(5), replicas.batch(1, 2, 1, 10)] * 2
-    optimizer = replicas.sgd if steps == 1 else replicas.accumulated(steps)
-    data = replicas.dataset(batches, steps)
-    (whole, expected), (model, found) = (
-        trained(parts, data, architecture, optimizer) for parts in (1, 2)
-    )
+def assert_same(one, other):
+    (whole, expected), (model, found) = one, other
     assert {*found} == {*expected} == {"loss", "accuracy", "perplexity"}
     for name, values in expected.items():
         assert found[name] == pytest.approx(values, rel=1e-5), name
     for weight, other in zip(whole.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(other, weight, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "accumulated", "num_parts", "jit_compile"),
+    [("transformer", 1, 2, False),
+     *(pytest.param(*case, marks=pytest.mark.slow) for case in
+       [("transformer", 2, 2, False), ("transformer", 1, 1, True), ("transformer", 2, 2, True),
+        ("bahdanau", 1, 2, False), ("masked_lm", 1, 2, False), ("masked_lm", 1, 1, True)])],
+)  # fmt: skip
+def test_the_step_gives_the_weights_and_metrics_of_keras(
+    architecture, accumulated, num_parts, jit_compile
+):
+    optimizer = replicas.sgd if accumulated == 1 else replicas.accumulated(accumulated)
+    data = replicas.dataset(BATCHES, accumulated)
+    step = {"num_parts": num_parts, "jit_compile": jit_compile}
+    results = [trained(data, architecture, optimizer, step=each) for each in (None, step)]
+    assert_same(*results)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("luong", "masked_lm"))],
+)
+def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(architecture, result_of):
+    result = result_of(replicas.script(replicas.xla_on_two_devices, architecture))
+    assert result["moved"] > 0.01 and result["apart"] < 1e-5
+    two, one = result["metrics"]
+    assert {*one} == {*two}
+    for metric in one:
+        assert two[metric] == pytest.approx(one[metric], rel=1e-5), metric
 
 
 @pytest.mark.slow
@@ -66,7 +76,7 @@ def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
         array[1] = array[0]
     alone = {name: ids[:1] for name, ids in inputs.items()}, labels[:1]
     (_, both), (model, first) = (
-        trained(2, replicas.dataset([batch]), dropout_rate=0.5)
+        trained(replicas.dataset([batch]), dropout_rate=0.5, step={"num_parts": 2})
         for batch in ((inputs, labels), alone)
     )
     assert both["loss"][0] != pytest.approx(first["loss"][0], rel=1e-4)
@@ -95,6 +105,7 @@ def test_a_variable_of_the_environment_that_a_user_set_stays(monkeypatch):
     assert environment["TF_CPU_ALLOCATOR_USE_BFC"] == "1"
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu_of_a_machine_with_gpus_has_parts_too(tmp_path, monkeypatch):
     seen, gpu = [], types.SimpleNamespace(device_type="GPU", name="/physical_device:GPU:0")
     monkeypatch.setattr(training_run, "prepare_cpu", lambda *numbers: seen.append(numbers))
