@@ -29,9 +29,10 @@ def make_text(lengths):
     return TokenizedText(ids, np.insert(np.cumsum(lengths), 0, 0))
 
 
-def make_batches(lengths, batch_tokens, seed=0, other=None):
+def make_batches(lengths, batch_tokens, seed=0, other=None, **options):
     """Batches of synthetic sentences; in every epoch these have the lengths `other`, if given."""
-    options = {} if other is None else {"text_of_epoch": lambda epoch: make_text(other)}
+    if other is not None:
+        options["text_of_epoch"] = lambda epoch: make_text(other)
     ids = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
     return TokenBatches(make_text(lengths), batch_tokens, **ids, seed=seed, **options)
 
@@ -241,8 +242,8 @@ def tokenizer():
     return SentencePieceTokenizer.train([*TEXT.sources, *TEXT.targets], 330)
 
 
-def noisy():
-    options = {"batch_tokens": 90, "seed": 1, "source_noise": 0.6}
+def noisy(**others):
+    options = {"batch_tokens": 90, "seed": 1, "source_noise": 0.6, **others}
     return TokenBatches.from_text(TEXT, tokenizer(), tokenizer(), **options)
 
 
@@ -256,11 +257,14 @@ def test_the_noisy_batches_are_those_of_earlier_versions():
     assert digest.hexdigest()[:16] == "ea20647b464db837"
 
 
-@pytest.mark.parametrize("kind", ["sorted", "shuffled", "noisy"])
+@pytest.mark.parametrize("kind", ["sorted", "shuffled", "noisy", "packed", "noisy and packed"])
 def test_the_stream_resumes_exactly_at_any_batch(kind):
     def make():
-        seed = 0 if kind == "shuffled" else None
-        return noisy() if kind == "noisy" else make_batches(random_lengths(60), 60, seed)
+        packing = {"row_length": 32} if "packed" in kind else {}
+        if "noisy" in kind:
+            return noisy(**({"row_length": 128} if packing else {}))
+        seed = None if kind == "sorted" else 0
+        return make_batches(random_lengths(60), 60, seed, **packing)
 
     size = len(make())
     assert size > 5

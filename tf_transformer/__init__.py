@@ -44,6 +44,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
             "causal_mask",
             "local_mask",
             "padding_mask",
+            "segment_mask",
             "permutation_mask",
             "prefix_mask",
         ],

@@ -4,6 +4,7 @@ import functools
 import itertools
 import multiprocessing.pool
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,7 @@ from tf_transformer.data.mark_practice import practise_marks
 from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.noise import add_noise
+from tf_transformer.data.packing import PACKED_INPUTS, PackedRows, pack, packed_arrays
 from tf_transformer.data.text import FilePath, SentencePairs
 from tf_transformer.data.tokenized_text import TokenizedText
 from tf_transformer.data.word_links import WordLinks
@@ -19,6 +21,7 @@ from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer
 
 _PREFETCHED_BATCHES = 8
+_ROWS_PER_FREE_ROW = 100  # of packed text that changes from epoch to epoch
 
 
 class TokenBatches:
@@ -29,6 +32,11 @@ class TokenBatches:
     batch shapes, unless noise or a mixture changes the text. Content and order depend only on
     `(seed, epoch)`, so two integers, the epoch and the batch, give the position of a run in the
     data.
+
+    With `row_length` the pairs are packed into rows of this length in a random order, and each
+    epoch shuffles the rows: all batches have one shape, for which XLA compiles a training step.
+    Where the text changes from epoch to epoch, each is packed anew, with room for 1 % more rows
+    than epoch 0 has; of rows beyond that, a random choice is left out of that epoch.
 
     Args:
         text: The sentence pairs.
@@ -45,6 +53,8 @@ class TokenBatches:
         rows_of_epoch: Function that returns the indices of the pairs in an epoch, each any number
             of times; None if all epochs have every pair once. The number of batches is that of
             epoch 0 in every epoch.
+        row_length: Number of tokens in a packed row, `batch_tokens / row_length` of which make a
+            batch; None for a row of its own for each pair.
 
     Attributes:
         padding_fraction: Fraction of the tokens of both sides that are padding.
@@ -53,7 +63,7 @@ class TokenBatches:
         failure: The error that ended a dataset, of which TensorFlow keeps only the text; or None.
 
     Raises:
-        ValueError: If `pad_id` and `eos_id` are equal.
+        ValueError: If `pad_id` and `eos_id` are equal, or a side is longer than `row_length`.
 
     Example:
         >>> text = tt.ParallelText(("Guten Morgen!", "Danke!"), ("Good morning!", "Thanks!"))
@@ -75,6 +85,7 @@ class TokenBatches:
         seed: int | None = None,
         text_of_epoch: Callable[[int], TokenizedText] | None = None,
         rows_of_epoch: Callable[[int], np.ndarray] | None = None,
+        row_length: int | None = None,
     ) -> None:
         if pad_id == eos_id:
             raise ValueError(
@@ -84,20 +95,35 @@ class TokenBatches:
         self._text = text
         self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
         self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
-        self._seed = seed
-        self._text_of_epoch = _Ahead(text_of_epoch) if text_of_epoch else lambda _: text
+        self._seed, self._row_length = seed, row_length
         self.failure: InputError | OSError | None = None
         self._rows_of_epoch = rows_of_epoch
+        self._text_of_epoch = _Ahead(text_of_epoch) if text_of_epoch else lambda _: text
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         if rows_of_epoch:
             lengths = lengths[:, rows_of_epoch(0)]
         self.num_too_long = len(text.dropped)
         self.num_target_tokens = int(lengths[1].sum(dtype=np.int64))
-        self._length_classes = _length_classes(lengths)
-        in_order = lengths[:, np.argsort(self._length_classes, kind="stable")]
-        self._bounds = _split(in_order.max(axis=0), batch_tokens)
-        starts, stops = self._bounds.T
-        padded = ((stops - starts) * np.maximum.reduceat(in_order, starts, axis=1)).sum()
+        if row_length is not None:
+            if (longest := int(lengths.max())) > row_length:
+                raise ValueError(f"row_length={row_length}, but a side has {longest} tokens.")
+            size = max(1, batch_tokens // row_length)
+            if text_of_epoch or rows_of_epoch:
+                self._packed_of_epoch = _Ahead(self._packed)
+                number = len(self._packed_of_epoch(0)[1])
+                number += number // _ROWS_PER_FREE_ROW
+            else:
+                packed = self._packed(0)
+                self._packed_of_epoch, number = (lambda _: packed), len(packed[1])
+            starts = np.arange(0, number, size)
+            self._bounds = np.stack([starts, starts + size], axis=1)
+            padded = 2 * len(starts) * size * row_length
+        else:
+            self._length_classes = _length_classes(lengths)
+            in_order = lengths[:, np.argsort(self._length_classes, kind="stable")]
+            self._bounds = _split(in_order.max(axis=0), batch_tokens)
+            starts, stops = self._bounds.T
+            padded = ((stops - starts) * np.maximum.reduceat(in_order, starts, axis=1)).sum()
         self.padding_fraction = float(1 - lengths.sum(dtype=np.int64) / padded)
 
     @classmethod
@@ -115,6 +141,7 @@ class TokenBatches:
         source_tag: str = "",
         marks: Marks | None = None,
         mark_practice: float = 0.0,
+        row_length: int | None = None,
     ) -> "TokenBatches":
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
@@ -130,6 +157,7 @@ class TokenBatches:
             source_tag: Token in front of each source, as `Search.source_tag` for translations.
             marks: The marks that replace placeholders, tags and the like; None keeps these.
             mark_practice: Probability for `practise_marks`, drawn anew in each epoch.
+            row_length: See the constructor; at least `max_length`.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -177,6 +205,7 @@ class TokenBatches:
             seed=seed,
             text_of_epoch=changed if source_noise or mark_practice else None,
             rows_of_epoch=parallel_text.rows_of_epoch(text.dropped, seed),
+            row_length=row_length,
         )
 
     def __len__(self) -> int:
@@ -184,7 +213,12 @@ class TokenBatches:
         return len(self._bounds)
 
     def batch_indices(self, epoch: int) -> list[np.ndarray]:
-        """Return the batches of one epoch, each an int array `(B,)` of sentence indices."""
+        """Return the batches of one epoch, each an int array `(B,)` of sentences or packed rows."""
+        if self._row_length is not None:
+            rows = np.arange(max(int(self._bounds[-1, 1]), len(self._packed_of_epoch(epoch)[1])))
+            if self._seed is not None:
+                rows = np.random.default_rng((self._seed, epoch)).permutation(rows)
+            return [rows[start:stop] for start, stop in self._bounds]
         text, classes, bounds = self._text_of_epoch(epoch), self._length_classes, self._bounds
         rows = self._rows_of_epoch(epoch) if self._rows_of_epoch else np.arange(len(text))
         if text is not self._text or self._rows_of_epoch:
@@ -202,12 +236,20 @@ class TokenBatches:
     def batch(
         self, indices: np.ndarray, epoch: int = 0
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the arrays of one batch: the sentences at `indices (B,)` in an epoch.
+        """Return the arrays of one batch: the sentences or rows at `indices (B,)` in an epoch.
 
         Returns:
             Inputs, a dict of `source_ids (B, S)` and `target_ids (B, T)`, and labels `(B, T)`, all
             int32. `target_ids` has the begin id before each sentence, the others the end id after.
+            Packed rows have further inputs, see `packed_arrays`.
         """
+        if self._row_length is not None:
+            text, packed = self._packed_of_epoch(epoch)
+            return packed_arrays(
+                text, [packed.of_row(row) for row in indices], self._row_length,
+                pad_id=self._pad_id, bos_id=self._bos_id, eos_id=self._eos_id,
+                source_eos_id=self._source_eos_id,
+            )  # fmt: skip
         text = self._text_of_epoch(epoch)
         source_ids, _ = text.padded(2 * indices, self._pad_id, self._source_eos_id)
         labels, is_token = text.padded(2 * indices + 1, self._pad_id, self._eos_id)
@@ -247,8 +289,11 @@ class TokenBatches:
             raise ValueError(f"an epoch has {len(self)} batches; received skip={skip}.")
         if accumulation < 1:
             raise ValueError(f"accumulation must be at least 1; received {accumulation}.")
-        ids = tf.TensorSpec([None, None], tf.int32)
-        signature = (dict.fromkeys(("source_ids", "target_ids"), ids), ids)
+        ids, names = tf.TensorSpec([None, None], tf.int32), ["source_ids", "target_ids"]
+        if self._row_length is not None:
+            size = int(self._bounds[0, 1])
+            ids, names = tf.TensorSpec([size, self._row_length], tf.int32), PACKED_INPUTS
+        signature = (dict.fromkeys(names, ids), ids)
         if accumulation > 1:
             signature = (*signature, tf.TensorSpec([None], tf.float32))
 
@@ -281,6 +326,14 @@ class TokenBatches:
         options.autotune.enabled = False
         return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
 
+    def _packed(self, epoch: int) -> tuple[TokenizedText, PackedRows]:
+        """Return the text of an epoch and its packed pairs."""
+        text = self._text_of_epoch(epoch)
+        rows = self._rows_of_epoch(epoch) if self._rows_of_epoch else np.arange(len(text))
+        if self._seed is not None:  # the shuffling of rows is seeded with (seed, epoch)
+            rows = np.random.default_rng((self._seed, epoch, 2)).permutation(rows)
+        return text, pack(text.lengths + 1, self._row_length, rows)
+
 
 class _Ahead:
     """A function of the epoch, which is called for the next epoch while the last result is used.
@@ -288,11 +341,11 @@ class _Ahead:
     Only two results are kept. A thread suffices, since most of the time is spent in SentencePiece.
     """
 
-    def __init__(self, function: Callable[[int], TokenizedText]) -> None:
+    def __init__(self, function: Callable[[int], Any]) -> None:
         self._function, self._found = function, {}
         self._pool = multiprocessing.pool.ThreadPool(1)  # of daemons, for which no process waits
 
-    def __call__(self, epoch: int) -> TokenizedText:
+    def __call__(self, epoch: int) -> Any:
         self._found = {
             each: self._found.get(each) or self._pool.apply_async(self._function, (each,))
             for each in (epoch, epoch + 1)

@@ -63,6 +63,22 @@ def padding_mask(token_ids: Tensor, pad_id: int) -> Tensor:
     return ops.not_equal(token_ids, pad_id)[:, None, :]
 
 
+def segment_mask(queries: Tensor, keys: Tensor) -> Tensor:
+    """Return a mask of the same segment in packed rows (Raffel et al. 2020, section 3.1.1).
+
+    Takes the segment ids of queries, int `(B, T)`, and of keys, int `(B, S)`, where 0 is padding;
+    returns bool `(B, T, S)`.
+
+    Example:
+        >>> tt.segment_mask(np.array([[1, 2, 0]]), np.array([[1, 1, 2]])).numpy().astype(int)
+        array([[[1, 1, 0],
+                [0, 0, 1],
+                [0, 0, 0]]])
+    """
+    same = ops.equal(queries[:, :, None], keys[:, None, :])
+    return ops.logical_and(same, ops.not_equal(keys, 0)[:, None, :])
+
+
 def causal_mask(length: Int) -> Tensor:
     """Return a mask of positions `0` to `i` for position `i` (Vaswani et al. 2017, section 3.2.3).
 

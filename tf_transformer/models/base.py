@@ -157,8 +157,10 @@ class SequenceModel(keras.Model):
 
 
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """Return source ids and target ids from the inputs of a model."""
-    if isinstance(inputs, Mapping):
-        return inputs["source_ids"], inputs["target_ids"]
-    source_ids, target_ids = inputs
-    return source_ids, target_ids
+    """Return source ids and target ids from the inputs of a model that takes no packed rows."""
+    if not isinstance(inputs, Mapping):
+        source_ids, target_ids = inputs
+        return source_ids, target_ids
+    if "source_segments" in inputs:  # the model would mix up their pairs, silently
+        raise ValueError("only a Transformer takes packed rows; make batches without row_length.")
+    return inputs["source_ids"], inputs["target_ids"]

@@ -1,15 +1,19 @@
 """The Transformer: a sequence-to-sequence model based on attention alone."""
 
+from collections.abc import Mapping
+
 import keras
 
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import Cache
-from tf_transformer.layers.masks import padding_mask
+from tf_transformer.layers.masks import padding_mask, segment_mask
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
 from tf_transformer.models.model_configs import TransformerConfig
+
+_OF_PACKED = "ids", "segments", "positions"  # what each side of packed rows has
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -19,7 +23,8 @@ class Transformer(SequenceModel):
     `model.quantize("int8")` quantizes all projections and the embeddings; an output projection
     with weights of its own (neither `tie_embeddings` nor `tie_output`) stays as it is.
 
-    Args, call arguments and returns: as in `SequenceModel`, with a `TransformerConfig`. With
+    Args, call arguments and returns: as in `SequenceModel`, with a `TransformerConfig`. The inputs
+        may be packed: several pairs in a row, as `TokenBatches` makes them with `row_length`. With
         `return_attention_scores` a call also returns a dict of lists of the layers' weights:
         `encoder` `(B, H, S, S)`, `decoder` `(B, H, T, T)` and `cross` `(B, H, T, S)`.
 
@@ -51,14 +56,23 @@ class Transformer(SequenceModel):
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
-        source_ids, target_ids = split_inputs(inputs)
-        mask = padding_mask(source_ids, self.config.pad_id)
+        if isinstance(inputs, Mapping) and "source_segments" in inputs:
+            source_ids, source, source_positions = (inputs[f"source_{n}"] for n in _OF_PACKED)
+            target_ids, target, target_positions = (inputs[f"target_{n}"] for n in _OF_PACKED)
+            mask, own, across = (
+                segment_mask(*sides)
+                for sides in ((source, source), (target, target), (target, source))
+            )
+        else:
+            source_ids, target_ids = split_inputs(inputs)
+            mask = across = padding_mask(source_ids, self.config.pad_id)
+            # Real target tokens come first, so the causal mask hides the padding from all of them.
+            own = source_positions = target_positions = None
         options = {"training": training, "return_attention_scores": True}
-        x = self.source_embedding(source_ids, training=training)
+        x = self.source_embedding(source_ids, source_positions, training=training)
         context, encoder = self.encoder(x, attention_mask=mask, **options)
-        # Real target tokens come first, so the causal mask hides the padding from all of them.
-        x = self.target_embedding(target_ids, training=training)
-        hidden, decoder, cross = self.decoder(x, context, cross_attention_mask=mask, **options)
+        x = self.target_embedding(target_ids, target_positions, training=training)
+        hidden, decoder, cross = self.decoder(x, context, own, across, **options)
         output = self.output_projection(hidden)
         weights = {"encoder": encoder, "decoder": decoder, "cross": cross}
         return (output, weights) if return_attention_scores else output
