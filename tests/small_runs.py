@@ -32,6 +32,7 @@ def a_run(path, training=None, metric=BLEU, **attributes):
     """What callbacks read of a `Run`."""
     given = {
         "checkpoint_steps": None,
+        "checkpoint_minutes": 15,
         "minutes": None,
         "patience": None,
         "keep_checkpoints": 0,

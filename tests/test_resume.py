@@ -31,8 +31,10 @@ def options(tmp_path_factory, write_copy_task):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runs(options, tmp_path_factory):
+@pytest.fixture(
+    scope="module", params=[(), ("--row-length=32", "--xla", "--precision=mixed_bfloat16")]
+)
+def runs(options, tmp_path_factory, request):
     """A run, the same run interrupted three times, and the checkpoint steps at these times."""
     folder = tmp_path_factory.mktemp("runs")
     whole, stopped = folder / "whole", folder / "stopped"
@@ -40,7 +42,8 @@ def runs(options, tmp_path_factory):
     def begin(run_dir, *options):
         return start(*TRAIN, f"--run-dir={run_dir}", *options)
 
-    both = [begin(run_dir, *options, "--deterministic") for run_dir in (whole, stopped)]
+    options = [*options, *request.param, "--deterministic"]
+    both = [begin(run_dir, *options) for run_dir in (whole, stopped)]
     reached = []
 
     # At a random moment after the first checkpoint.

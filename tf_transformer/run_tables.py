@@ -65,6 +65,11 @@ class DataConfig:
     batch_tokens: PositiveInt | None = optional(
         "tokens of a batch on its longer side, padded", _CHOSEN | _WEIGHTS
     )
+    row_length: Annotated[int, Field(ge=0)] | None = optional(
+        "tokens of a row into which several pairs are packed, which suits GPUs; 0 for a row of its "
+        "own for each pair",
+        _CHOSEN | _WEIGHTS,
+    )
     source_tag: str | None = optional(
         "token in front of every source, such as >>deu<<", _WEIGHTS | Trait.TRANSLATOR
     )
@@ -162,6 +167,13 @@ class DataConfig:
             raise ValueError(
                 f"max_length={self.max_length} is more than batch_tokens={self.batch_tokens}, and "
                 f"every sentence must fit a batch. Lower max_length or raise batch_tokens."
+            )
+        if self.row_length and not self.max_length <= self.row_length <= (
+            self.batch_tokens or self.row_length
+        ):
+            raise ValueError(
+                f"row_length={self.row_length} must be at least max_length={self.max_length}, and "
+                f"at most batch_tokens={self.batch_tokens}; 0 packs nothing."
             )
         self._check_lists()
         names = ("source_noise", "source_tag", "tag", "validation_tag", "marks")
@@ -267,6 +279,9 @@ class TrainingConfig:
     checkpoint_steps: PositiveInt | None = optional(
         "updates between checkpoints; default: one before each validation", _FREE
     )
+    checkpoint_minutes: PositiveFloat = setting(
+        15, "most minutes between checkpoints, whatever else is given", _FREE
+    )
     learning_rate: PositiveFloat | None = optional("learning rate at its peak", _CHOSEN | _WEIGHTS)
     warmup_steps: PositiveInt | None = optional(
         "updates until the learning rate peaks", _CHOSEN | _WEIGHTS
@@ -289,8 +304,8 @@ class TrainingConfig:
         "each update shrinks matrices by this times the learning rate; 0 for no decay",
         _CHOSEN | _WEIGHTS,
     )
-    clip_norm: PositiveFloat | None = optional(
-        "limit of the gradients' norm; default: none", _WEIGHTS
+    clip_norm: Annotated[float, Field(ge=0)] | None = optional(
+        "limit of the gradients' norm; 0 for none", _CHOSEN | _WEIGHTS
     )
     accumulation_steps: PositiveInt = setting(
         1, "batches whose gradients make one update", _WEIGHTS
@@ -298,8 +313,11 @@ class TrainingConfig:
     batch_parts: PositiveInt | None = optional(
         "parts of a batch that a CPU runs at once", _CHOSEN | _WEIGHTS
     )
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = setting(
-        "float32", "precision of activations and matrix products; weights stay float32", _WEIGHTS
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = optional(
+        "precision of activations and matrix products; weights stay float32", _CHOSEN | _WEIGHTS
+    )
+    xla: bool | None = optional(
+        "let XLA compile the training step, once for each shape of a batch", _CHOSEN | _FREE
     )
     devices: str | None = optional(
         "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU", _FREE | _LOCAL

@@ -49,7 +49,8 @@ class OutputTransform(Layer):
 class OutputProjection(Layer):
     """Projection of hidden states to a logit for each token of the vocabulary.
 
-    Always computes in float32; the dtype policy sets only the dtype of the weights.
+    Computes in float32, except that in training the product has the precision of `hidden`; it may
+    be a quarter of all operations. The dtype policy sets only the dtype of the weights.
 
     Args:
         vocab_size: V.
@@ -62,6 +63,7 @@ class OutputProjection(Layer):
 
     Call arguments:
         hidden: float tensor `(..., D)`.
+        training: whether the product may be in the precision of `hidden`.
 
     Returns:
         logits, float32 `(..., V)`.
@@ -97,12 +99,14 @@ class OutputProjection(Layer):
         if self.embedding is None or self.tied_bias:
             self.bias = self.add_weight(shape[1:], "zeros", name="bias")
 
-    def call(self, hidden: Tensor) -> Tensor:
-        return self._logits(hidden, self.kernel_and_bias()[0])
+    def call(self, hidden: Tensor, training: bool | None = None) -> Tensor:
+        dtype = keras.backend.standardize_dtype(hidden.dtype) if training else "float32"
+        return self._logits(hidden, self.kernel_and_bias()[0], dtype)
 
-    def _logits(self, hidden: Tensor, kernel: Tensor) -> Tensor:
+    def _logits(self, hidden: Tensor, kernel: Tensor, dtype: str = "float32") -> Tensor:
         hidden = hidden if self.transform is None else self.transform(hidden)
-        logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
+        logits = ops.matmul(ops.cast(hidden, dtype), ops.cast(kernel, dtype))
+        logits = ops.cast(logits, "float32")
         return logits if self.bias is None else logits + ops.cast(self.bias, "float32")
 
     def kernel_and_bias(self) -> tuple[Tensor, Tensor | None]:

@@ -41,7 +41,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def __init__(self, run: Run, position: Position) -> None:
         super().__init__()
         self._run, self._position = run, position
-        self._last_step = 0
+        self._last_step, self._saved_at = 0, time.monotonic()
         self._is_saved = True  # whether nothing was trained since the last checkpoint
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -49,12 +49,14 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._require_finite(math.isfinite(logs["loss"]), "the loss is")
         self._position.batches_seen += 1
         self._is_saved = False
-        every = self._run.config.training.checkpoint_steps
-        if every is None or not ends_update(self.model, batch):
+        if not ends_update(self.model, batch):
             return
-        step = step_of(self.model)
+        training, step = self._run.config.training, step_of(self.model)
+        is_due = time.monotonic() - self._saved_at > 60 * training.checkpoint_minutes
+        if training.checkpoint_steps is not None:
+            is_due |= step % training.checkpoint_steps == 0
         # An update that overflows in float16 leaves the step as it was.
-        if step % every == 0 and step != self._last_step:
+        if is_due and step != self._last_step:
             self.save()
 
     def on_test_begin(self, logs: Logs = None) -> None:
@@ -76,7 +78,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._require_finite(all(np.isfinite(weight).all() for weight in weights), "weights are")
         if run.workers.is_chief:
             run.checkpoints.write(self.model, step, {}, **self._position.state_of(run))
-        self._last_step, self._is_saved = step, True
+        self._last_step, self._saved_at, self._is_saved = step, time.monotonic(), True
 
     def _require_finite(self, is_finite: bool, what: str) -> None:
         if is_finite:

@@ -42,7 +42,7 @@ def compile_model(
     optimizer = None
     if schedule is not None:
         decay = config.weight_decay or None
-        optimizer = Adam(schedule, weight_decay=decay, global_clipnorm=config.clip_norm)
+        optimizer = Adam(schedule, weight_decay=decay, global_clipnorm=config.clip_norm or None)
         # Biases, and the scales and shifts of norms, cannot memorize a text.
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
         if config.precision == "mixed_float16":
@@ -63,7 +63,8 @@ def compile_model(
         model.optimizer.build(model.trainable_variables)
         is_one = model.distribute_strategy.num_replicas_in_sync == 1
         num_parts = (config.batch_parts or 1) if is_one else 1
-        model.train_step = TrainingStep(model, metrics, num_parts)
+        xla = bool(config.xla)
+        model.train_step = TrainingStep(model, metrics, num_parts, jit_compile=xla)
 
 
 class Validation:

@@ -73,6 +73,7 @@ def prepare_data(
     if not resume:
         may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
         facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
+        facts = facts._replace(bfloat16=workers.have_bfloat16)
         # All workers use the chief's choices, because their numbers of cores may differ.
         content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
         chosen_for, choices = json.loads(workers.broadcast(content))
@@ -106,7 +107,7 @@ def batches_of(
     """Return the batches of a text to evaluate; with a seed, those of a text to train on."""
     for_training = {
         "seed": seed, "cache_dir": config.data_cache, "source_noise": config.source_noise,
-        "mark_practice": config.mark_practice,
+        "mark_practice": config.mark_practice, "row_length": config.row_length or None,
     }  # fmt: skip
     return TokenBatches.from_text(
         text,

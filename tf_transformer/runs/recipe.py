@@ -28,6 +28,9 @@ _CHARACTERS_PER_TOKEN = 3.6
 # cores do not shorten.
 _WEIGHTS_PER_SECOND = 1.4e10
 _SECONDS_NOT_SHARED = 0.03
+_ROW_LENGTH = 256
+_MOST_UPDATES = 200_000  # where no length is given; 300,000 are the paper's longest training
+_LARGE_BATCH = 16_384  # tokens; the paper has 25,000
 _FEWEST_SUBWORDS = 1000  # of a vocabulary with marks
 _VOCAB_SIZE_OF_IMPORTS = 32_000  # usual
 # The metric for each value of the setting `criterion`, and the reason to choose it.
@@ -49,6 +52,7 @@ class Facts(NamedTuple):
         unit: What `num_pairs` counts; see `Corpus.unit`.
         criterion: The validation metric that suits the text.
         dotless_i: Whether the sources are Turkish or Azeri, see `has_dotless_i`.
+        bfloat16: Whether the GPUs have products in bfloat16.
     """
 
     num_pairs: int
@@ -59,6 +63,7 @@ class Facts(NamedTuple):
     unit: str = "pair"
     criterion: str = "bleu"
     dotless_i: bool = False
+    bfloat16: bool = True
 
     @classmethod
     def of(cls, config: RunConfig, corpus: Corpus, cores: int, gpus: int) -> "Facts":
@@ -129,10 +134,16 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
             "rare subwords of a small text would hardly be trained",
         )
     rules["data.batch_tokens"] = (
-        _batch_tokens(facts, data.max_length),
+        _batch_tokens(facts, config),
         "many updates are worth more than large batches, while the device is busy",
     )
-    budget = estimate_budget(with_choices(config, _open(config, rules), ""), facts)
+    config_so_far = with_choices(config, _open(config, rules), "")
+    budget = estimate_budget(config_so_far, facts)
+    if facts.gpus and "training.epochs" in rules and budget.updates > _MOST_UPDATES:
+        del rules["training.epochs"]
+        rules["training.steps"] = (_MOST_UPDATES, "no length was given, and more hardly help")
+        config_so_far = with_choices(config, _open(config, rules), "")
+        budget = estimate_budget(config_so_far, facts)
     source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.15 if num_pairs < 100_000 else 0.1
     attention_rate = 0.1 if num_pairs < 100_000 else 0.0
@@ -146,7 +157,20 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     has_room = is_tuning or vocab_size >= _FEWEST_SUBWORDS
     has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
     marks, practice = (16, 0.05 if noise else 0.0) if has_marks else (0, 0.0)
-    rules |= _choices_of_budget(config, budget, source) | {
+    row_length = 0
+    if facts.gpus and ARCHITECTURES[config.architecture].packs:
+        batch_tokens = config_so_far.data.batch_tokens
+        row_length = min(batch_tokens, max(_ROW_LENGTH, data.max_length))
+    is_packed = data.row_length if data.row_length is not None else row_length
+    half = "mixed_bfloat16" if facts.gpus and facts.bfloat16 else "float32"
+    rules |= _choices_of_budget(config_so_far, budget, source) | {
+        "data.row_length": (row_length, "one shape for GPUs, with 4 % padding"),
+        "training.precision": (half, "GPUs since Ampere are built for bfloat16"),
+        "training.xla": (bool(facts.gpus and is_packed), "it compiles anew for each shape"),
+        "training.clip_norm": (
+            1.0 if facts.gpus else 0.0,
+            "so that one spike does not end a long training; not needed in short ones",
+        ),
         "training.batch_parts": (
             1 if facts.gpus else parts_on_cores(facts.cores),
             "one for each core, which only two cores have been measured with",
@@ -258,9 +282,12 @@ def _open(config: RunConfig, rules: Choices) -> Choices:
     return {k: rule for k, rule in rules.items() if k in settings and settings[k] is None}
 
 
-def _batch_tokens(facts: Facts, max_length: int) -> int:
+def _batch_tokens(facts: Facts, config: RunConfig) -> int:
     """Return a power of two that makes about 50 batches an epoch, between two limits."""
-    most = 8192 * facts.gpus if facts.gpus else 1024
+    max_length = config.data.max_length
+    # As in the paper, per GPU; as much as fits 80 GB is an estimate.
+    of_gpu = 32_768 if config.model.d_model <= 512 else 16_384
+    most = of_gpu * facts.gpus if facts.gpus else 1024
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
     least = math.ceil(math.log2(max(256, max_length)))  # each sentence must fit
     return 2 ** max(least, round(math.log2(wanted)))
@@ -287,6 +314,10 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
     # Post-norm needs a much longer warm-up from random weights (Xiong et al. 2020, section 3).
     is_stable = is_tuning or getattr(config.model, "norm_first", True)
     fraction, most = (0.05, 500) if is_stable else (0.2, 4000)
+    rate = peak * 0.003 * 128 / config.model.d_model / longer
+    if config.data.batch_tokens * config.training.accumulation_steps >= _LARGE_BATCH:
+        # Small batches were measured; of large ones the paper tells the rate and the warm-up.
+        most, rate = 4000, max(rate, peak * (4000 * config.model.d_model) ** -0.5)
     # One validation per minute, 5 to 15 in total, or one per hour beyond 15 hours. A power cut may
     # cost one interval, because a checkpoint is written before each validation.
     validations = max(5, min(15, round(minutes)), round(minutes / 60))
@@ -295,7 +326,7 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
     time = _counted(math.ceil(minutes), "minute")
     return {
         "training.learning_rate": (
-            float(f"{peak * 0.003 * 128 / config.model.d_model / longer:.3g}"),
+            float(f"{rate:.3g}"),
             reason,
         ),
         "training.warmup_steps": (

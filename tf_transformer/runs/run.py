@@ -82,8 +82,9 @@ class Run:
         if not self.workers.is_chief:
             return
         say(self.data.description)
-        if "training.epochs" in self.config.chosen:
-            length = f"{self.config.training.epochs} epochs, {self.total_steps:,} updates"
+        if {"training.epochs", "training.steps"} & {*self.config.chosen}:
+            epochs, length = self.config.training.epochs, f"{self.total_steps:,} updates"
+            length = length if epochs is None else f"{epochs} epochs, {length}"
             say(f"No --minutes, --epochs or --steps is given: training for {length}.")
         say(f"{self.model.count_params():,} parameters. Building the graph of an update.")
 

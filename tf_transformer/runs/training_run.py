@@ -100,7 +100,13 @@ def _workers(config: RunConfig, directory: RunDirectory, resume: bool) -> Iterat
         prepare_cpu(num_cores(), config.training.batch_parts or parts)
         around = plain_graphs()
     with around:
-        yield Workers(strategy_for(config.training.devices, cluster))
+        try:
+            yield Workers(strategy_for(config.training.devices, cluster))
+        except tf.errors.ResourceExhaustedError:
+            raise InputError(
+                "The device has too little memory for a batch. Give fewer --batch-tokens, and more "
+                "--accumulation-steps to make up for them."
+            ) from None
 
 
 def _initialize(run: Run, position: Position) -> None:

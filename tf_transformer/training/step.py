@@ -24,7 +24,8 @@ class TrainingStep:
         model: A `SequenceModel`, compiled with a `SmoothedCrossEntropy` and a built optimizer.
         metrics: The compiled metrics. Their variables are sums over tokens.
         num_parts: Number of parts. Part i has every `num_parts`-th sentence from sentence i on.
-        jit_compile: Whether XLA compiles `compute`, anew for each shape of a batch.
+        jit_compile: Whether XLA compiles the step, anew for each shape of a batch: all of it on one
+            device, `compute` on several, since XLA compiles no collectives on CPUs.
 
     Example:
         >>> metrics = [tt.TokenLoss()]
@@ -49,10 +50,16 @@ class TrainingStep:
             sizes = 1, 1, model.config.target_vocab_size
             model.compute_metrics(None, tf.zeros(sizes[:2], "int32"), tf.zeros(sizes))
         # Traced once for all parts.
-        self._compute = tf.function(self.compute, autograph=False, jit_compile=jit_compile)
+        self._compute = tf.function(self.compute, autograph=False, jit_compile=jit_compile or None)
+        self._whole = self._update
+        if jit_compile and model.distribute_strategy.num_replicas_in_sync == 1:
+            self._whole = tf.function(self._update, autograph=False, jit_compile=True)
 
     def __call__(self, batch: Any) -> dict[str, Any]:
         """Update the weights with a batch `(x, y)` or `(x, y, sample_weight)`; return metrics."""
+        return self._whole(batch)
+
+    def _update(self, batch: Any) -> dict[str, Any]:
         model, number, seeds = self._model, self._num_parts, self._seeds
         num_tokens = sum_over_replicas(model.num_predicted(batch[1]))
         scale = model.optimizer.scale_loss(1.0 / tf.maximum(num_tokens, 1.0))

@@ -34,6 +34,14 @@ class Workers:
         return self.strategy.num_replicas_in_sync if on_gpus else 0
 
     @property
+    def have_bfloat16(self) -> bool:
+        """Whether the GPUs here have matrix products in bfloat16; NVIDIA's have since Ampere."""
+        details = map(
+            tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU")
+        )
+        return all(each.get("compute_capability", (0, 0)) >= (8, 0) for each in details)
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process is the chief."""
         return self.index == 0
