@@ -24,6 +24,7 @@ from small_models import (
     small_model,
 )
 
+from tf_transformer.layers.output import OutputProjection
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 
 
@@ -119,6 +120,18 @@ def test_a_model_stored_as_bfloat16_decodes_to_nearly_the_same_logits(name, num_
     assert logits.dtype == "float32"
     # Logits have deviation 1 at the start; a position wrong by one would be far off.
     np.testing.assert_allclose(logits, exact(inputs), atol=0.2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_only_training_projects_in_half_precision(dtype):
+    projection = OutputProjection(vocab_size=30, dtype="float32")
+    projection.build((None, None, 64))
+    hidden = tf.cast(np.random.default_rng(0).normal(size=(2, 3, 64)), dtype)
+    exact = tf.cast(hidden, "float32") @ projection.kernel.value
+    rounded = tf.cast(hidden @ tf.cast(projection.kernel.value, dtype), "float32")
+    assert projection(hidden).dtype == projection(hidden, training=True).dtype == "float32"
+    np.testing.assert_allclose(projection(hidden), exact, atol=1e-6)
+    np.testing.assert_allclose(projection(hidden, training=True), rounded, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -6,6 +6,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import small_runs
 import tensorflow as tf
 from small_runs import STARTED, a_run
 
@@ -13,6 +14,7 @@ import tf_transformer as tt
 from tf_transformer.runs import callbacks
 from tf_transformer.runs import run as run_module
 from tf_transformer.runs.run import Position
+from tf_transformer.runs.run_directory import RunDirectory
 
 
 def metrics_of(name, *values):
@@ -114,7 +116,7 @@ def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, ca
         callbacks.Progress(run, Position(STARTED)),
         types.SimpleNamespace(learning_rate=0.1),
     )
-    shown.set_model(types.SimpleNamespace(optimizer=optimizer))
+    shown.set_model(types.SimpleNamespace(optimizer=optimizer, steps_per_execution=1))
     shown.on_epoch_begin(0)
     # Each step has 100 target tokens; the first takes as long as the tracing.
     for step, seconds in ((1, 100), (2, 40), (3, 40)):
@@ -162,3 +164,20 @@ def test_measuring_the_speed_leaves_the_model_as_it_was(small_copy_task, monkeyp
     model.fit(data, steps_per_epoch=4, shuffle=False, verbose=0)
     assert len(traces) == 1, "the graph is built once"
     assert model.optimizer.iterations.numpy() == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [4, 7])
+def test_batches_that_run_together_give_the_run_of_single_ones(number, tmp_path):
+    """Also where the validations, the accumulation and the end divide them unevenly."""
+    runs = [tmp_path / "single", tmp_path / "together"]
+    options = [*small_runs.SETTINGS, "--steps=11", "--validation-steps=4", "--checkpoint-steps=3"]
+    small_runs.train(runs[0], *options)
+    small_runs.train(runs[1], *options, f"--steps-per-execution={number}")
+    assert small_runs.same_checkpoints(*runs)
+    logs = [
+        [(line["step"], line["loss"], line["val_loss"]) for line in RunDirectory.open(run).log()]
+        for run in runs
+    ]
+    assert logs[0] == logs[1]
+    assert [step for step, *_ in logs[0]] == [4, 8, 11]

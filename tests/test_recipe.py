@@ -24,7 +24,7 @@ GIVEN = {
     ("model", "attention_dropout_rate"): 0.25, ("training", "batch_parts"): 7,
     ("training", "weight_decay"): 0.25, ("training", "clip_norm"): 0.25,
     ("training", "precision"): "mixed_float16", ("training", "xla"): True,
-    ("data", "row_length"): 300,
+    ("data", "row_length"): 300, ("training", "steps_per_execution"): 7,
 }  # fmt: skip
 MULTI = Facts(29_000, 15.0, True, 2, 0)
 TEXT = {"corpus": "text", "train_source": "a", "train_target": "b"}
@@ -118,6 +118,36 @@ def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
 def test_a_batch_has_two_parts_on_the_cores_of_a_cpu(cores, gpus, parts):
     config = completed(MULTI._replace(cores=cores, gpus=gpus))
     assert config.training.batch_parts == parts
+
+
+@pytest.mark.parametrize(
+    ("preset", "pairs", "gpus", "bfloat16", "expected"),
+    [
+        ("base", 10**7, 8, True, [262_144, 256, "mixed_bfloat16", True, 1.0, 10]),
+        ("big", 10**7, 1, True, [16_384, 256, "mixed_bfloat16", True, 1.0, 10]),
+        ("base", 10**7, 1, False, [32_768, 256, "float32", True, 1.0, 10]),
+        ("tiny", 29_000, 1, True, [8_192, 256, "mixed_bfloat16", True, 1.0, 10]),
+        ("base", 10**7, 0, True, [1024, 0, "float32", False, 0.0, 1]),
+    ],
+)
+def test_gpus_get_packed_rows_bfloat16_and_xla(preset, pairs, gpus, bfloat16, expected):
+    known = MULTI._replace(num_pairs=pairs, gpus=gpus, bfloat16=bfloat16)
+    config = completed(known, model={"preset": preset}, minutes=600)
+    data, training = config.data, config.training
+    assert [
+        data.batch_tokens, data.row_length, training.precision, training.xla, training.clip_norm,
+        training.steps_per_execution,
+    ] == expected  # fmt: skip
+    other = completed(known, model={"architecture": "luong"})
+    assert (other.data.row_length, other.training.xla) == (0, False), "shapes vary"
+
+
+def test_large_batches_get_the_rate_and_the_warm_up_of_the_paper():
+    known = MULTI._replace(num_pairs=10**7, gpus=1)
+    training = completed(known, model={"preset": "base"}, minutes=None, steps=100_000).training
+    assert (training.learning_rate, training.warmup_steps) == (6.99e-4, 4000)
+    no_length = completed(known._replace(num_pairs=10**8), model={"preset": "base"}, minutes=None)
+    assert (no_length.training.steps, no_length.training.epochs) == (200_000, None)
 
 
 @pytest.mark.parametrize(("updates", "peak"), [(4000, 3e-3), (8000, 2.38e-3), (10**6, 2e-3)])

@@ -60,6 +60,12 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"model": {"architecture": "prefix_lm", "positions": "learned", "max_positions": 256}},
          ["max_positions=257"]),
         ({"data": {"max_length": 101, "batch_tokens": 100}}, ["=101", "batch_tokens=100"]),
+        ({"data": {"row_length": 99, "max_length": 100}}, ["row_length=99", "max_length=100"]),
+        ({"data": {"row_length": 400, "batch_tokens": 300}}, ["row_length=400", "tokens=300"]),
+        (
+            {"data": {"row_length": 256}, "model": {"architecture": "cho"}},
+            ["row_length packs no rows for cho"],
+        ),
         ({"data": {"corpus": "phrasebok"}}, ["[data]", "phrasebok", "phrasebook"]),
         ({"data": {"corpus": "monolingual", "train_text": "x"}}, ["causal_lm"]),
         ({"data": {"corpus": "text", "train_tsv": "x"}}, ["--train-tsv", "'text'"]),

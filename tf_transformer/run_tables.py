@@ -316,6 +316,10 @@ class TrainingConfig:
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = optional(
         "precision of activations and matrix products; weights stay float32", _CHOSEN | _WEIGHTS
     )
+    steps_per_execution: PositiveInt | None = optional(
+        "most batches that run without a return to Python, which a fast GPU would wait for",
+        _CHOSEN | _FREE,
+    )
     xla: bool | None = optional(
         "let XLA compile the training step, once for each shape of a batch", _CHOSEN | _FREE
     )

@@ -318,9 +318,10 @@ class TokenBatches:
         dataset = tf.data.Dataset.from_generator(
             batches if accumulation == 1 else updates, output_signature=signature
         )
+        count = tf.data.INFINITE_CARDINALITY  # known, so that replicas need not agree on an end
         if num_epochs is not None:
             count = (num_epochs * len(self) - skip) // accumulation * accumulation
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         # Deleting an iterator waits for the autotuning thread, which may sleep for a minute.
         options = tf.data.Options()
         options.autotune.enabled = False

@@ -42,19 +42,24 @@ class SaveCheckpoints(keras.callbacks.Callback):
         super().__init__()
         self._run, self._position = run, position
         self._last_step, self._saved_at = 0, time.monotonic()
+        self._step = 0  # after the newest batch of which Python knows
         self._is_saved = True  # whether nothing was trained since the last checkpoint
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        self._step = step_of(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         # The loss is the mean since the last validation, so it stays NaN once it is NaN.
         self._require_finite(math.isfinite(logs["loss"]), "the loss is")
-        self._position.batches_seen += 1
-        self._is_saved = False
+        self._position.batches_seen += self.model.steps_per_execution
+        self._is_saved, step_before = False, self._step
+        self._step = step = step_of(self.model)
         if not ends_update(self.model, batch):
             return
-        training, step = self._run.config.training, step_of(self.model)
+        training = self._run.config.training
         is_due = time.monotonic() - self._saved_at > 60 * training.checkpoint_minutes
         if training.checkpoint_steps is not None:
-            is_due |= step % training.checkpoint_steps == 0
+            is_due |= step // training.checkpoint_steps > step_before // training.checkpoint_steps
         # An update that overflows in float16 leaves the step as it was.
         if is_due and step != self._last_step:
             self.save()
@@ -71,9 +76,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
     def save(self) -> None:
         """Write a checkpoint without metrics, if anything was trained since the last one."""
-        if self._is_saved:
-            return
         run, step = self._run, step_of(self.model)
+        # Data that ends within an execution leaves updates whose position is not known.
+        if self._is_saved or step != self._step:
+            return
         weights = (variable.numpy() for variable in self.model.trainable_variables)
         self._require_finite(all(np.isfinite(weight).all() for weight in weights), "weights are")
         if run.workers.is_chief:
@@ -137,7 +143,8 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         run, step, now = self._run, step_of(self.model), time.monotonic()
         elapsed, minutes = self._position.seconds, run.config.training.minutes
-        if not self._rates or step % max(1, run.config.training.validation_steps // _RATES) == 0:
+        every = max(1, run.config.training.validation_steps // _RATES)
+        if not self._rates or step // every > max(self._rates) // every:
             self._rates[step] = float(f"{float(self.model.optimizer.learning_rate):.4g}")
         fraction = step / run.total_steps if minutes is None else elapsed / (60 * minutes)
         fraction = min(1.0, fraction)
@@ -146,7 +153,7 @@ class Progress(keras.callbacks.Callback):
         else:
             self._first = fraction, now
         self._batch_ended = now
-        self._batches += 1
+        self._batches += self.model.steps_per_execution
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):
             return
@@ -200,9 +207,8 @@ class Progress(keras.callbacks.Callback):
 
     def _tokens_per_second(self) -> float:
         """Compute target tokens per second of training, without tracing and validation."""
-        batches = self._run.data.batches
-        num_tokens = (self._batches - 1) * batches.num_target_tokens / len(batches)
-        return num_tokens / self._seconds
+        batches, first = self._run.data.batches, self.model.steps_per_execution
+        return (self._batches - first) * batches.num_target_tokens / len(batches) / self._seconds
 
 
 class TensorBoardLog(keras.callbacks.Callback):

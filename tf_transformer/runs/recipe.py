@@ -167,6 +167,10 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         "data.row_length": (row_length, "one shape for GPUs, with 4 % padding"),
         "training.precision": (half, "GPUs since Ampere are built for bfloat16"),
         "training.xla": (bool(facts.gpus and is_packed), "it compiles anew for each shape"),
+        "training.steps_per_execution": (
+            10 if facts.gpus else 1,
+            "so that no GPU waits for Python",
+        ),
         "training.clip_norm": (
             1.0 if facts.gpus else 0.0,
             "so that one spike does not end a long training; not needed in short ones",

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from tf_transformer.evaluation import LOSS
 from tf_transformer.files import remove_leftovers
 from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import TrainingConfig
 from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, TensorBoardLog, ValidateMore
 from tf_transformer.runs.recipe import parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
@@ -201,17 +203,18 @@ def _fit(
                 _validate(model, validation, callbacks)
             if model.stop_training and not (is_over or signals.signal or step_of(model)):
                 raise InputError("The time was over before an update. Give more --minutes.")
-            for steps, epochs in ((rest, 1), (period, 2**31)):  # `Limit` ends the second
-                if steps and not model.stop_training:
-                    model.fit(
-                        run.batches_from(position.batches_seen),
-                        validation_data=validation,
-                        steps_per_epoch=steps,
-                        shuffle=False,  # `TokenBatches` shuffles
-                        epochs=epochs,
-                        verbose=0,
-                        callbacks=callbacks,
-                    )
+            while not model.stop_training:
+                steps, epochs = _next_segment(run, position.batches_seen)
+                _run_together(model, steps, training)
+                model.fit(
+                    run.batches_from(position.batches_seen),
+                    validation_data=validation,
+                    steps_per_epoch=steps,
+                    shuffle=False,  # `TokenBatches` shuffles
+                    epochs=epochs,
+                    verbose=0,
+                    callbacks=callbacks,
+                )
         except Terminated:
             save.save()
         except tf.errors.OpError:
@@ -219,9 +222,33 @@ def _fit(
             if not failure:
                 raise
             save.save()
-            message = f"{failure} All updates so far are saved. To go on: {again}"
-            raise InputError(message) from None
+            latest = run.checkpoints.latest()
+            saved = f" Everything up to step {latest.step:,} is saved." if latest else ""
+            raise InputError(f"{failure}{saved} To go on: {again}") from None
     return signals.signal
+
+
+def _next_segment(run: Run, batches_seen: int) -> tuple[int, int]:
+    """Return how many batches lie between validations, and how many times, until that changes."""
+    training = run.config.training
+    period = training.validation_steps * training.accumulation_steps
+    rest = -batches_seen % period
+    if run.total_steps is None:  # `Limit` ends training
+        return (rest, 1) if rest else (period, 2**31)
+    left = (run.total_steps - step_of(run.model)) * training.accumulation_steps
+    if rest or left < period:
+        return min(rest or period, left), 1
+    return period, left // period
+
+
+def _run_together(model: keras.Model, num_batches: int, config: TrainingConfig) -> None:
+    """Let as many batches run in one execution as `num_batches` is a multiple of."""
+    most = math.lcm(config.steps_per_execution or 1, config.accumulation_steps)
+    number = math.gcd(num_batches, most)
+    if number != model.steps_per_execution:
+        model.steps_per_execution = number
+        for make in (model.make_train_function, model.make_test_function):
+            make(force=True)
 
 
 def _translating(run: Run) -> list[keras.callbacks.Callback]:
