@@ -296,3 +296,23 @@ def test_text_that_cannot_be_read_to_its_end_leaves_no_output(folder, capfd):
     whole = gzip.compress((folder / "source").read_bytes())
     (folder / "source").write_bytes(whole[:-9])
     assert_refused(options_of(folder), ["source: damaged or incomplete gzip"], capfd, folder)
+
+
+def test_shards_keep_together_what_the_whole_keeps(tmp_path):
+    pairs = list(zip(ENGLISH, CHINESE, strict=True)) * 2  # each occurs twice, far apart
+    write(tmp_path / "source", [source for source, _ in pairs])
+    write(tmp_path / "target", [target for _, target in pairs])
+    found, number = [], 0
+    for index in range(1, 4):
+        outputs = [tmp_path / f"{side}{index}" for side in ("source", "target")]
+        options = {"output-source": outputs[0], "output-target": outputs[1]}
+        done = run_here(*options_of(tmp_path, **options, shard=f"{index}/3"))
+        assert done.returncode == 0
+        kept = [path.read_text("utf-8").splitlines() for path in outputs]
+        assert 60 < len(kept[0]) < 200, "about a third"
+        number += int(done.stdout.split()[0])
+        found += zip(*kept, strict=True)
+    assert number == len(pairs)
+    assert sorted(found) == sorted(zip(ENGLISH, CHINESE, strict=True))
+    again = run_here(*options_of(tmp_path, **options, shard="3/3"))
+    assert (again.returncode, again.stdout.count("are complete already")) == (0, 1)

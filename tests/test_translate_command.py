@@ -1,6 +1,7 @@
 """`tf-transformer translate`: lines in order, and errors."""
 
 import functools
+import json
 import os
 import subprocess
 import threading
@@ -163,3 +164,34 @@ def test_a_pipe_is_translated(arguments, tmp_path):
     assert cli.main(arguments) == 0
     writer.join()
     assert (tmp_path / "out").read_text() == "a\nb\n"
+
+
+def test_the_outputs_of_shards_joined_are_that_of_the_whole(arguments, tmp_path, capfd):
+    lines = [f"{'abc d' * (n % 7)} {n}" for n in range(50)]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for options in ([], ["--flags"]):
+        assert cli.main([*arguments, *options, "--overwrite"]) == 0
+        whole, joined = (tmp_path / "out").read_bytes(), b""
+        for index in range(1, 4):
+            part = tmp_path / f"part{index}{len(options)}"
+            others = [*arguments[:-1], f"--output={part}", *options, f"--shard={index}/3"]
+            assert cli.main(others) == 0
+            joined += part.read_bytes()
+        if options:  # the sums of a score may be rounded otherwise in other batches
+            joined, whole = (
+                [(fact["line"], fact["translation"]) for fact in map(json.loads, text.splitlines())]
+                for text in (joined, whole)
+            )
+        assert joined == whole
+    # A job that is started again leaves what is complete, and no input is needed for that.
+    part.write_bytes(b"complete")
+    capfd.readouterr()
+    assert cli.main(others) == 0
+    assert part.read_bytes() == b"complete"
+    assert "is complete already" in capfd.readouterr().err
+
+
+def test_a_shard_that_fails_leaves_no_output(arguments, tmp_path):
+    (tmp_path / "in").write_bytes(b"a b\n" * 50 + b"\xff\n" + b"c\n" * 50)
+    assert cli.main([*arguments, "--shard=1/1", "--batch-size=1"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]

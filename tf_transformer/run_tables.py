@@ -323,6 +323,9 @@ class TrainingConfig:
     xla: bool | None = optional(
         "let XLA compile the training step, once for each shape of a batch", _CHOSEN | _FREE
     )
+    worker_seconds: PositiveFloat = setting(
+        45, "seconds to wait for the other workers of a cluster", _FREE | _LOCAL
+    )
     devices: str | None = optional(
         "a number of GPUs, gpu:0,gpu:1 or cpu; default: every GPU", _FREE | _LOCAL
     )

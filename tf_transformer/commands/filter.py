@@ -15,12 +15,14 @@ import contextlib
 import gzip
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
 from pydantic import Field, PositiveInt
 
 from tf_transformer.commands.options import Checked, option
-from tf_transformer.data.filtering import PairFilter, script_words
+from tf_transformer.data.filtering import DIGEST_BITS, PairFilter, digest, script_words
+from tf_transformer.data.shard import Shard
 from tf_transformer.data.text import stream_aligned, stream_lines
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import InputError
@@ -48,24 +50,42 @@ class Options(Checked):
         None, "scripts of Unicode, such as Latin, for half of a source's letters", "SCRIPT"
     )
     target_script: list[str] | None = option(None, "the same for targets, such as Han", "SCRIPT")
+    shard: str | None = option(
+        None,
+        "read all, but look only at part I of N, one of N jobs, which all copies of a pair are in; "
+        "a job that finds its outputs has nothing to do",
+        "I/N",
+    )
 
 
 def run(options: Options) -> int:
     """Write the pairs that are kept, and print what was dropped."""
+    shard = Shard.of(options.shard) if options.shard else Shard(1, 1)
+    given = [path for path in (options.output_source, options.output_target) if path]
+    if options.shard and not options.overwrite and given and all(map(os.path.isfile, given)):
+        print(f"{' and '.join(given)}: are complete already.")
+        return 0
     outputs = _outputs(options)
     inputs = _inputs(options)
-    read = read_pairs if options.file else stream_aligned
+
+    def read(*paths: str) -> Iterator[tuple[int, tuple[str, str]]]:
+        pairs = read_pairs(*paths) if options.file else stream_aligned(*paths)
+        numbered = enumerate(pairs, start=1)
+        return (each for each in numbered if shard.has(digest(*each[1]), DIGEST_BITS))
+
     limits = options.max_ratio, options.max_characters
     scripts = script_words(options.source_script or []), script_words(options.target_script or [])
     excluded = (line for path in options.exclude or [] for line in stream_lines(path))
     pair_filter = PairFilter(*limits, scripts, excluded, options.keep_copies)
-    length_ratio = pair_filter.measure_lengths(read(*inputs))
+    length_ratio = pair_filter.measure_lengths(pair for _, pair in read(*inputs))
     dropped: dict[str, list[int]] = {}  # number of pairs and first line of each reason
     with contextlib.ExitStack() as stack:
         # All files are complete before the first gets its name.
         temporary = [stack.enter_context(atomic_file(path)) for path in outputs]
         files = [_opened(*paths, stack) for paths in zip(outputs, temporary, strict=True)]
-        for number, pair in enumerate(read(*inputs), start=1):
+        total = 0
+        for number, pair in read(*inputs):
+            total += 1
             reason = pair_filter.reason_to_drop(*pair)
             if reason:
                 dropped.setdefault(reason, [0, number])[0] += 1
@@ -73,13 +93,13 @@ def run(options: Options) -> int:
             for path, file, line in zip(outputs, files, pair, strict=False):
                 with naming(path):
                     file.write(f"{line}\n".encode())
-        kept = number - sum(count for count, _ in dropped.values())
+        kept = total - sum(count for count, _ in dropped.values())
         report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
-        if not kept:
+        if not kept and not options.shard:
             raise InputError(
                 f"{' and '.join(inputs)}: no pair is left; dropped were {'; '.join(report)}."
             )
-    print(f"{number:,} pairs; the usual ratio of target and source characters is {length_ratio}.")
+    print(f"{total:,} pairs; the usual ratio of target and source characters is {length_ratio}.")
     print(*(f"Dropped {line}." for line in report), sep="\n", end="\n" if report else "")
     print(f"{'Kept' if outputs else 'Would keep'} {kept:,} pairs.")
     return 0

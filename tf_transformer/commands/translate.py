@@ -24,6 +24,7 @@ from rich.console import Console
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.glossary import read_terms
+from tf_transformer.data.shard import Shard
 from tf_transformer.data.text import decode_lines
 from tf_transformer.data.translation_files import open_document
 from tf_transformer.data.translation_files.document import Document
@@ -59,23 +60,40 @@ class Options(Checked):
     flags: bool = option(
         False, "write JSON lines, which also say what a person should look at, and how sure it is"
     )
+    shard: str | None = option(
+        None,
+        "translate part I of N of --input, one of N jobs; --output appears when it is complete, "
+        "and a job that finds it has nothing to do",
+        "I/N",
+    )
     overwrite: bool = option(False, "replace an existing --output")
     search: SearchOptions = group(SearchOptions)
 
 
 def run(options: Options) -> int:
     """Translate the input and write the translations."""
+    shard = Shard.of(options.shard) if options.shard else None
+    if shard and not (options.input and options.output):
+        raise InputError("--shard needs --input and --output.")
+    if shard and os.path.isfile(options.output) and not options.overwrite:
+        warn(f"{options.output}: is complete already.")
+        return 0
     _check_output(options)
     search, document = options.search, options.input and open_document(options.input)
+    if shard and document:
+        raise InputError(f"{options.input}: a document has no shards, only lines have.")
     with contextlib.ExitStack() as files:
-        source, output = sys.stdin.buffer, sys.stdout.buffer
+        source, output, first = sys.stdin.buffer, sys.stdout.buffer, 0
         if options.input:
             # Draw the progress bar only on a terminal that does not show the translations.
             console = Console(stderr=True)
-            is_hidden = not (options.output and console.is_terminal)
+            is_hidden = shard or not (options.output and console.is_terminal)
             bar = {"description": "", "console": console, "transient": True, "disable": is_hidden}
             source = files.enter_context(rich.progress.open(options.input, "rb", **bar))
-        lines = decode_lines(source, options.input or "standard input")
+        encoded = source
+        if shard:
+            first, encoded = shard.lines(source)
+        lines = decode_lines(encoded, options.input or "standard input")
         terms = read_terms(options.terms) if options.terms else None
         translator = open_translator(options.model, search.threads, terms)
         search.require_beam(translator.search["beam_size"])
@@ -87,13 +105,15 @@ def run(options: Options) -> int:
             return _fill(options, document, translate)
         files.enter_context(naming(options.output))  # also when the rest is written
         if options.output:
-            output = files.enter_context(open(options.output, "wb"))
+            path = pathlib.Path(options.output)
+            path = files.enter_context(atomic_file(path)) if shard else path
+            output = files.enter_context(path.open("wb"))
         results = translate(lines)
         if source.isatty():
             # Translate each line as soon as it is typed.
             results = itertools.chain.from_iterable(translate([line]) for line in lines)
         long_sources, long_translations, dropped = [], [], []
-        for number, translations in enumerate(results):
+        for number, translations in enumerate(results, first):
             with naming(options.output):
                 output.writelines(_written(number, translations, options))
             if translations[0].source_truncated:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from tf_transformer.data.text import DataError, is_blank
 from tf_transformer.errors import did_you_mean
 
+DIGEST_BITS = 60  # for which Python needs the fewest bytes
 # Short sentences differ most in length, so each side counts as this many characters more.
 _ALLOWANCE = 10
 # Addresses, tags, escapes, and `{name}`, `%s`, `%(name)s`, `$(NAME)`, `#NAME#`.
@@ -48,7 +49,7 @@ class PairFilter:
     length_ratio: float | None = None
 
     def __post_init__(self, excluded: Iterable[str]) -> None:
-        self._excluded = {_digest(normalized(line)) for line in excluded}
+        self._excluded = {digest(normalized(line)) for line in excluded}
         self._kept: set[int] = set()
 
     def measure_lengths(self, pairs: Iterable[tuple[str, str]]) -> float:
@@ -82,16 +83,16 @@ class PairFilter:
             return "in another script"
         if is_copy and not self.keep_copies and _has_words(sides[0]):
             return "whose target is its source"
-        if not self._excluded.isdisjoint(map(_digest, sides)):
+        if not self._excluded.isdisjoint(map(digest, sides)):
             return "with an excluded line"
         if not is_copy and self.length_ratio is not None:
             shorter, longer = sorted((self.length_ratio * len(source), len(target)))
             if longer + _ALLOWANCE > self.max_ratio * (shorter + _ALLOWANCE):
                 return "whose lengths do not fit together"
-        digest = _digest(source, target)
-        if digest in self._kept:
+        found = digest(source, target)
+        if found in self._kept:
             return "that occurred before"
-        self._kept.add(digest)
+        self._kept.add(found)
         return None
 
 
@@ -140,7 +141,7 @@ def _is_copy(source: str, target: str) -> bool:
     return source.strip(_PUNCTUATION) == target.strip(_PUNCTUATION)
 
 
-def _digest(*lines: str) -> int:
-    """Return 60 bits, for which Python needs the fewest bytes; 10⁸ pairs share some by 0.4 %."""
-    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
-    return int.from_bytes(digest.digest()) >> 4
+def digest(*lines: str) -> int:
+    """Return a digest of `DIGEST_BITS`; 10⁸ pairs share some by 0.4 %."""
+    found = hashlib.blake2b("\n".join(lines).encode(), digest_size=8)
+    return int.from_bytes(found.digest()) >> (64 - DIGEST_BITS)

@@ -94,7 +94,7 @@ def _workers(config: RunConfig, directory: RunDirectory, resume: bool) -> Iterat
     """Prepare the process for training, on one machine or beside other workers."""
     cluster, around = Cluster.from_environment(), contextlib.nullcontext()
     if cluster is not None:
-        cluster.wait_for_workers()
+        cluster.wait_for_workers(config.training.worker_seconds)
         around = worker_failures_named(directory.path)
     elif config.training.devices == "cpu" or not tf.config.list_physical_devices("GPU"):
         # The recipe will choose the same. A resumed run without the setting is older than it.
