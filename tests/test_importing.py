@@ -96,6 +96,7 @@ def test_greedy_search_finds_the_ids_of_transformers(source, opened):
         assert ours[: len(theirs)] == theirs[:end]
 
 
+@pytest.mark.slow
 def test_the_best_of_a_beam_is_that_of_transformers(opened, imported):
     compared = 0
     for source in HUGGING_FACE:

@@ -27,7 +27,8 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 
 def cases(*rows):
     """The fixture `case` of models; all but the Transformer as it is by default are slow."""
-    marks = [() if row[0] == "transformer" else pytest.mark.slow for row in rows]
+    fast = ("transformer",), ("transformer", None)
+    marks = [() if row in fast else pytest.mark.slow for row in rows]
     return [pytest.param(*row, marks=each) for row, each in zip(rows, marks, strict=True)]
 
 

@@ -94,7 +94,7 @@ def stub(tmp_path, request):
         yield started, lines[0].rpartition(": ")[2]
 
 
-@pytest.mark.parametrize("signals", [1, 2, "SIGTERM"])
+@pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.slow), 2, "SIGTERM"])
 def test_a_signal_ends_it_after_the_answers_and_a_second_ctrl_c_at_once(stub, signals):
     started, url = stub
     host, port = url.removeprefix("http://").rstrip("/").split(":")

@@ -4,6 +4,7 @@ import gzip
 import shutil
 
 import pytest
+import small_runs
 from commands import (
     MORE_STEPS,
     PERIOD,
@@ -166,3 +167,20 @@ def test_resume_accepts_the_options_of_the_run(trained_run, copy_files, tmp_path
     file.write_text("[model]\nd_ff = 65\n[training]\nseed = 7\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="has --seed 0, not 7"):  # the command line has d_ff
         resumed_with(run_dir, f"--config={file}", "--d-ff=64")
+
+
+@pytest.mark.slow
+def test_a_run_is_prepared_here_for_the_gpus_of_another_machine(tmp_path, capfd):
+    run_dir = tmp_path / "run"
+    small_runs.train(run_dir, *small_runs.SETTINGS, "--steps=2", "--devices=8", "--prepare")
+    run = RunDirectory.open(run_dir)
+    config, files = run.config(), {path: path.stat() for path in run.ids_path.rglob("*/*")}
+    assert (config.data.row_length, config.training.xla) == (256, True)
+    assert config.training.precision == "mixed_bfloat16"
+    assert "8 GPUs" in config.chosen["for"]
+    assert len(files) == 3 and not run.checkpoints_path.exists()
+    assert f"train --run-dir {run_dir} --resume" in capfd.readouterr().err
+    small_runs.train(run_dir, "--resume", "--devices=cpu")
+    assert [line["step"] for line in run.log()][-1] == 2
+    assert {path: path.stat() for path in run.ids_path.rglob("*/*")} == files, "read, not made anew"
+    assert run.config().data == config.data

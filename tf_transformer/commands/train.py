@@ -45,6 +45,11 @@ class Options(Checked):
         "print the settings that would be chosen for the corpus, the budget and the devices (with "
         "--resume and a run, those that were chosen), and exit",
     )
+    prepare: bool = option(
+        False,
+        "only make tokenizers, token ids and settings, here for the GPUs that --devices counts on "
+        "another machine; there --resume trains",
+    )
     data: dict[str, Any] = group(dict, SETTINGS["data"])
     training: dict[str, Any] = group(dict, SETTINGS["training"])
     model: dict[str, Any] = group(dict, SETTINGS["model"])
@@ -91,8 +96,13 @@ def run(options: Options) -> int:
         gpus, corpus = gpus_by_driver(config.training.devices), load_corpus(config.data)
         print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0
+    if options.prepare and resume:
+        raise ConfigError(f"{options.run_dir}: holds a run already, which is prepared.")
     with quiet():
-        from tf_transformer.runs.training_run import train_run
+        from tf_transformer.runs.training_run import prepare_only, train_run
+    if options.prepare:
+        prepare_only(config, options.run_dir)
+        return 0
     signal = train_run(config, options.run_dir, resume=resume, started=started)
     return 128 + signal if signal else 0
 

@@ -23,6 +23,8 @@ from tf_transformer.tokenizers.marks import MarkSymbols
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.workers import Workers
 
+_PAIRS_ON_DISK = 1_000_000  # from which on the ids are kept in the run directory
+
 
 class RunData(NamedTuple):
     """The data of a run."""
@@ -52,13 +54,14 @@ class RunData(NamedTuple):
 
 
 def prepare_data(
-    config: RunConfig, run: RunDirectory, workers: Workers, resume: bool
+    config: RunConfig, run: RunDirectory, workers: Workers, resume: bool, gpus: int | None = None
 ) -> tuple[RunConfig, RunData]:
     """Read, tokenize and batch the corpus of a run, and complete its configuration.
 
     The chief trains the tokenizers and sends them to all workers; a resumed run loads them from its
     directory, and a run that is initialized from another loads those of the other. The recipe and
-    the vocabulary sizes complete the configuration.
+    the vocabulary sizes complete the configuration. `gpus` is the number of GPUs that will train;
+    None for those of the workers.
     """
     corpus = load_corpus(config.data, run.summary() if resume else ())
     if workers.is_chief:
@@ -72,7 +75,8 @@ def prepare_data(
         _require_known_characters(tokenizers, corpus.sample, origin)
     if not resume:
         may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
-        facts = Facts.of(config, corpus, num_cores() * workers.count, workers.num_gpus)
+        gpus = workers.num_gpus if gpus is None else gpus
+        facts = Facts.of(config, corpus, num_cores() * workers.count, gpus)
         facts = facts._replace(bfloat16=workers.have_bfloat16)
         # All workers use the chief's choices, because their numbers of cores may differ.
         content = json.dumps([facts.summary(config), choose(config, facts)]).encode()
@@ -96,6 +100,9 @@ def prepare_data(
         symbols = [*data.tags, *MarkSymbols.first(data.marks).all]
         tokenizers = tuple(with_symbols(tokenizer, symbols) for tokenizer in tokenizers)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
+    is_large = len(corpus.train) >= _PAIRS_ON_DISK
+    if data.data_cache is None and (is_large or run.ids_path.exists()):
+        data = dataclasses.replace(data, data_cache=str(run.ids_path))
     batches = batches_of(corpus.train, tokenizers, data, config.training.seed)
     validations = [batches_of(text, tokenizers, data) for text in corpus.validations]
     return config, RunData(corpus, tokenizers, batches, validations)

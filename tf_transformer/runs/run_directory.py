@@ -3,6 +3,7 @@
 config.toml            the complete configuration, from which the run can be repeated
 tokenizers/            source.model and target.model
 test/                  source.txt and target.txt, if the corpus has a test part
+ids/                   the token ids of the training text, if it is large or --prepare made them
 checkpoints/           step-00000123/…
 text.json              what is known of text files: sizes, digests, counts and held-out pairs
 log.jsonl              a line of metrics for each validation
@@ -41,6 +42,7 @@ class RunDirectory:
         self.config_path = self.path / "config.toml"
         self.tokenizers_path = self.path / "tokenizers"
         self.test_path = self.path / "test"
+        self.ids_path = self.path / "ids"
         self.checkpoints_path = self.path / "checkpoints"
         self.summary_path = self.path / "text.json"
         self.log_path = self.path / "log.jsonl"

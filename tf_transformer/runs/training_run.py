@@ -17,7 +17,8 @@ from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
 from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, TensorBoardLog, ValidateMore
-from tf_transformer.runs.recipe import parts_on_cores
+from tf_transformer.runs.data import prepare_data
+from tf_transformer.runs.recipe import gpus_by_driver, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run import Position, Run, prepare_run
 from tf_transformer.runs.run_directory import RunDirectory, say
@@ -56,13 +57,11 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
             _initialize(run, position)
         run.require_same_on_all_workers(position)
         if not resume:
-            run.describe()
-            if run.config.training.minutes is not None:
-                run = run.with_choices_by_speed(position)
+            run = _begun(run, position)
         # The lock creates the directory of a new run, so a start that fails before leaves none.
         with directory.lock() if workers.is_chief else contextlib.nullcontext():
             if resume:
-                position = _resume(run, position)
+                run, position = _resume(run, position)
             elif workers.is_chief:
                 _begin(run)
             if position.origin and workers.is_chief and not run.checkpoints.latest():
@@ -87,6 +86,19 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
                 _report(run, position, signal)
             workers.all_reduce_max(0)  # workers wait until the chief has written
     return signal
+
+
+def prepare_only(config: RunConfig, run_dir: str) -> None:
+    """Make all that a run has before it trains, for the GPUs that `devices` counts."""
+    directory, workers = RunDirectory.create(run_dir), Workers(tf.distribute.get_strategy())
+    with directory.lock():
+        directory.ids_path.mkdir(exist_ok=True)
+        gpus = gpus_by_driver(config.training.devices)
+        config, data = prepare_data(config, directory, workers, False, gpus)
+        say(data.description)
+        corpus = data.corpus
+        directory.begin(config, *data.tokenizers, corpus.test, corpus.summary)
+    say(f"To train: {directory.resume_command()}")
 
 
 @contextlib.contextmanager
@@ -134,7 +146,15 @@ def _begin(run: Run) -> None:
     run.directory.begin(run.config, *run.data.tokenizers, corpus.test, corpus.summary)
 
 
-def _resume(run: Run, position: Position) -> Position:
+def _begun(run: Run, position: Position) -> Run:
+    """Describe a run without a checkpoint, and choose what depends on its speed."""
+    run.describe()
+    if run.config.training.minutes is None:
+        return run
+    return run.with_choices_by_speed(position)
+
+
+def _resume(run: Run, position: Position) -> tuple[Run, Position]:
     """Restore the checkpoint from which the chief continues, and return its position.
 
     A run without a checkpoint begins at the given position.
@@ -153,8 +173,7 @@ def _resume(run: Run, position: Position) -> Position:
             )
     if checkpoint is None:
         _initialize(run, position)
-        run.describe()
-        return position
+        return _begun(run, position), position
     checkpoint.require(run.metadata)
     checkpoint.restore(run.model)
     if run.workers.is_chief:
@@ -163,7 +182,7 @@ def _resume(run: Run, position: Position) -> Position:
     if checkpoint.seconds < 60 * (run.config.training.minutes or 0):
         # Build the graph before the clock starts, so that it takes none of the minutes.
         run.seconds_per_update(3, Position.at(checkpoint))
-    return Position.at(checkpoint)
+    return run, Position.at(checkpoint)
 
 
 def _fit(
