@@ -63,7 +63,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     training = TrainingConfig(precision=job["precision"], xla=job["xla"], clip_norm=1.0)
     compile_model(model, training, NoamSchedule(config.d_model))
     together, moments, losses = job["steps_per_execution"], [], []
-    model.steps_per_execution = together
+    model.train_step.run_together(together)
 
     def note(batch: int, logs: dict[str, Any]) -> None:
         moments.append(time.monotonic())
@@ -73,8 +73,7 @@ def train(job: dict[str, Any]) -> dict[str, Any]:
     clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
     with plain_graphs():
         model.fit(
-            batches.dataset(), steps_per_epoch=calls * together, shuffle=False, verbose=0,
-            callbacks=[clock],
+            batches.dataset(), steps_per_epoch=calls, shuffle=False, verbose=0, callbacks=[clock]
         )  # fmt: skip
     seconds = [(b - a) / together for a, b in itertools.pairwise(moments[2:])]
     tokens = batches.num_target_tokens / len(batches) / statistics.median(seconds)

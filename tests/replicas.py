@@ -225,9 +225,9 @@ def command_on_two_devices(folder):
         # Gradients that are zero but for rounding (biases of keys) move weights by the rate.
         "--learning-rate=0.001", "--warmup-steps=100",
     )  # fmt: skip
-    for devices in ("cpu:0", "cpu:0,cpu:1"):
+    for devices, together in (("cpu:0", 1), ("cpu:0,cpu:1", 2)):
         train = ["train", f"--run-dir={folder}/{devices}", f"--devices={devices}"]
-        assert cli.main([*train, *options]) == 0
+        assert cli.main([*train, *options, f"--steps-per-execution={together}"]) == 0
 
 
 def optimizers_on_two_devices():

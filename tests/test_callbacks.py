@@ -116,7 +116,7 @@ def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, ca
         callbacks.Progress(run, Position(STARTED)),
         types.SimpleNamespace(learning_rate=0.1),
     )
-    shown.set_model(types.SimpleNamespace(optimizer=optimizer, steps_per_execution=1))
+    shown.set_model(types.SimpleNamespace(optimizer=optimizer, train_step=None))
     shown.on_epoch_begin(0)
     # Each step has 100 target tokens; the first takes as long as the tracing.
     for step, seconds in ((1, 100), (2, 40), (3, 40)):

@@ -351,3 +351,28 @@ def test_the_dataset_has_open_shapes_of_int32_and_no_thread_of_autotuning():
     inputs, labels = dataset.element_spec
     for spec in (inputs["source_ids"], inputs["target_ids"], labels):
         assert spec.shape.as_list() == [None, None] and spec.dtype == "int32"
+
+
+@pytest.mark.parametrize("packing", [{}, {"row_length": 32}])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_each_worker_makes_its_rows_of_every_batch(packing, accumulation):
+    """Together they are those of one; with 200 replicas some have no row."""
+    batches = make_batches(random_lengths(60), 60, **packing)
+    whole = list(batches.dataset(num_epochs=1, accumulation=accumulation).as_numpy_iterator())
+    for count, worker in ((3, [0, 1]), (3, [2]), (200, [0, 150, 199])):
+        made = batches.dataset(
+            num_epochs=1, accumulation=accumulation, replicas=worker, num_replicas=count
+        )
+        assert int(made.cardinality()) == len(whole) * len(worker)
+        made = list(made.as_numpy_iterator())
+        assert len(made) == len(whole) * len(worker)
+        for number, (inputs, labels, *weights) in enumerate(made):
+            batch, replica = whole[number // len(worker)], worker[number % len(worker)]
+            length = labels.shape[1]
+            np.testing.assert_array_equal(labels, batch[1][replica::count, :length])
+            assert (batch[1][replica::count, length:] == PAD).all()
+            for name, array in inputs.items():
+                share = batch[0][name][replica::count]
+                np.testing.assert_array_equal(array, share[:, : array.shape[1]])
+            for of_share, of_whole in zip(weights, batch[2:], strict=True):
+                np.testing.assert_allclose(of_share, of_whole[replica::count])

@@ -95,7 +95,8 @@ def packed_arrays(
     `rows` has the pairs of each row. The inputs have `source_ids`, `target_ids`, and for both sides
     `…_segments`, and `…_positions`, which begin again in each segment.
     """
-    pairs, sizes = np.concatenate(rows), np.array([len(row) for row in rows])
+    pairs = np.concatenate([np.empty(0, int), *rows])  # a replica may have no row
+    sizes = np.array([len(row) for row in rows], int)
     row_of_pair = np.repeat(np.arange(len(rows)), sizes)
     first_of_row = np.repeat(np.cumsum(sizes) - sizes, sizes)
     segment_of_pair = np.arange(len(pairs)) - first_of_row + 1

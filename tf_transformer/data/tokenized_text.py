@@ -162,7 +162,7 @@ class TokenizedText:
         """
         starts = self.offsets[sides, None]
         lengths = self.offsets[sides + 1, None] - starts
-        columns = np.arange(lengths.max() + 1)
+        columns = np.arange(lengths.max(initial=0) + 1)
         is_token = columns < lengths
         padded = np.where(columns == lengths, eos_id, pad_id).astype(np.int32)
         padded[is_token] = self.ids[(starts + columns)[is_token]]

@@ -17,7 +17,8 @@ import tensorflow as tf
 from tf_transformer.errors import InputError
 from tf_transformer.files import naming
 from tf_transformer.runs.run import Position, Run
-from tf_transformer.training.optimizers import ends_update, step_of
+from tf_transformer.training.optimizers import step_of
+from tf_transformer.training.step import batches_together, ends_update
 
 _SECONDS_BETWEEN_LINES = 30
 _RATES = 16  # learning rates that the log has for a validation, about
@@ -51,7 +52,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         # The loss is the mean since the last validation, so it stays NaN once it is NaN.
         self._require_finite(math.isfinite(logs["loss"]), "the loss is")
-        self._position.batches_seen += self.model.steps_per_execution
+        self._position.batches_seen += batches_together(self.model)
         self._is_saved, step_before = False, self._step
         self._step = step = step_of(self.model)
         if not ends_update(self.model, batch):
@@ -153,7 +154,7 @@ class Progress(keras.callbacks.Callback):
         else:
             self._first = fraction, now
         self._batch_ended = now
-        self._batches += self.model.steps_per_execution
+        self._batches += batches_together(self.model)
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):
             return
@@ -207,7 +208,7 @@ class Progress(keras.callbacks.Callback):
 
     def _tokens_per_second(self) -> float:
         """Compute target tokens per second of training, without tracing and validation."""
-        batches, first = self._run.data.batches, self.model.steps_per_execution
+        batches, first = self._run.data.batches, batches_together(self.model)
         return (self._batches - first) * batches.num_target_tokens / len(batches) / self._seconds
 
 

@@ -21,6 +21,7 @@ from tf_transformer.runs.compilation import compile_model, make_schedule
 from tf_transformer.runs.data import RunData, prepare_data
 from tf_transformer.runs.recipe import choose_by_updates, metric_of
 from tf_transformer.runs.run_directory import RunDirectory, say
+from tf_transformer.training.distribution import WorkersStrategy
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
 from tf_transformer.training.workers import Workers
 
@@ -88,14 +89,23 @@ class Run:
             say(f"No --minutes, --epochs or --steps is given: training for {length}.")
         say(f"{self.model.count_params():,} parameters. Building the graph of an update.")
 
-    def batches_from(self, number: int) -> tf.data.Dataset:
-        """Return the training batches after the first `number` ones.
+    def batches_from(self, number: int) -> Any:
+        """Return the training batches after the first `number` ones, a dataset for `fit`.
+
+        Each of several workers makes its rows of them only.
 
         Their order depends only on the seed and the epoch, so a resumed run sees the batches that
         the interrupted run would have seen.
         """
         epoch, skip = divmod(number, len(self.data.batches))
-        return self.data.batches.dataset(epoch, None, skip, self.config.training.accumulation_steps)
+        of_run = epoch, None, skip, self.config.training.accumulation_steps
+        strategy = self.workers.strategy
+        if not isinstance(strategy, WorkersStrategy):
+            return self.data.batches.dataset(*of_run)
+        shares = strategy.replicas_here, strategy.num_replicas_in_sync
+        return strategy.distribute_datasets_from_function(
+            lambda _: self.data.batches.dataset(*of_run, *shares)
+        )
 
     def seconds_per_update(self, num_batches: int, position: "Position") -> float:
         """Measure the median time of an update, without the first two of at least 3 batches.

@@ -9,8 +9,9 @@ import keras
 
 from tf_transformer.evaluation import Metric
 from tf_transformer.runs.run import Position, Run
-from tf_transformer.training.optimizers import ends_update, step_of
+from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
+from tf_transformer.training.step import ends_update
 
 Logs = dict[str, Any] | None
 

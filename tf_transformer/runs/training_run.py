@@ -224,7 +224,7 @@ def _fit(
                 raise InputError("The time was over before an update. Give more --minutes.")
             while not model.stop_training:
                 steps, epochs = _next_segment(run, position.batches_seen)
-                _run_together(model, steps, training)
+                steps //= _run_together(model, steps, training)
                 model.fit(
                     run.batches_from(position.batches_seen),
                     validation_data=validation,
@@ -260,14 +260,13 @@ def _next_segment(run: Run, batches_seen: int) -> tuple[int, int]:
     return period, left // period
 
 
-def _run_together(model: keras.Model, num_batches: int, config: TrainingConfig) -> None:
-    """Let as many batches run in one execution as `num_batches` is a multiple of."""
-    most = math.lcm(config.steps_per_execution or 1, config.accumulation_steps)
-    number = math.gcd(num_batches, most)
-    if number != model.steps_per_execution:
-        model.steps_per_execution = number
-        for make in (model.make_train_function, model.make_test_function):
-            make(force=True)
+def _run_together(model: keras.Model, num_batches: int, config: TrainingConfig) -> int:
+    """Let as many batches run together as `num_batches` is a multiple of; return their number."""
+    number = config.steps_per_execution or 1
+    if number > 1:
+        number = math.gcd(num_batches, math.lcm(number, config.accumulation_steps))
+    model.train_step.run_together(number)
+    return number
 
 
 def _translating(run: Run) -> list[keras.callbacks.Callback]:

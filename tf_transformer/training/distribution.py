@@ -57,23 +57,28 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
     share of the sentences of each batch, which may be empty.
     """
 
+    @property
+    def replicas_here(self) -> range:
+        """The replicas of this worker, among those of all."""
+        number, task = len(self.extended.worker_devices), self.cluster_resolver.task_id
+        return range(task * number, (task + 1) * number)
+
     def experimental_distribute_dataset(
         self, dataset: tf.data.Dataset, options: Any = None
     ) -> tf.distribute.DistributedDataset:
         """Return the batches of this worker's replicas, given a dataset of global batches."""
-        replicas = len(self.extended.worker_devices)
-        first = self.cluster_resolver.task_id * replicas
+        replicas = self.replicas_here
 
         def share_of(batch: Any, index: int) -> tf.data.Dataset:
             part = tf.nest.map_structure(lambda t: t[index :: self.num_replicas_in_sync], batch)
             return tf.data.Dataset.from_tensors(part)
 
         def batches_of_replicas(*batch: Any) -> tf.data.Dataset:
-            parts = [share_of(batch, index) for index in range(first, first + replicas)]
+            parts = [share_of(batch, index) for index in replicas]
             return functools.reduce(tf.data.Dataset.concatenate, parts)
 
         # TensorFlow would split each worker's batches again, and lose sentences of uneven batches.
-        shared = dataset.flat_map(batches_of_replicas).prefetch(2 * replicas)
+        shared = dataset.flat_map(batches_of_replicas).prefetch(2 * len(replicas))
         return self.distribute_datasets_from_function(lambda _: shared, options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:

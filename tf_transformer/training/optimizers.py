@@ -255,8 +255,3 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 def step_of(model: keras.Model) -> int:
     """Return the number of updates of a model so far."""
     return int(model.optimizer.iterations.numpy())
-
-
-def ends_update(model: keras.Model, batch: int) -> bool:
-    """Return whether a batch, counted from 0 in this epoch, is the last one of an update."""
-    return (batch + 1) % getattr(model.optimizer, "steps", 1) == 0

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import keras
 
-from tf_transformer.training.optimizers import ends_update
+from tf_transformer.training.step import ends_update
 
 Logs = dict[str, Any] | None
 

@@ -27,6 +27,9 @@ class TrainingStep:
         jit_compile: Whether XLA compiles the step, anew for each shape of a batch: all of it on one
             device, `compute` on several, since XLA compiles no collectives on CPUs.
 
+    Attributes:
+        batches_together: See `run_together`.
+
     Example:
         >>> metrics = [tt.TokenLoss()]
         >>> model.compile(tt.Adam(), tt.SmoothedCrossEntropy(), metrics=metrics)
@@ -49,11 +52,37 @@ class TrainingStep:
         with keras.StatelessScope():  # Keras sets up the metrics when they are first computed
             sizes = 1, 1, model.config.target_vocab_size
             model.compute_metrics(None, tf.zeros(sizes[:2], "int32"), tf.zeros(sizes))
+        self.batches_together = 1
         # Traced once for all parts.
         self._compute = tf.function(self.compute, autograph=False, jit_compile=jit_compile or None)
         self._whole = self._update
         if jit_compile and model.distribute_strategy.num_replicas_in_sync == 1:
             self._whole = tf.function(self._update, autograph=False, jit_compile=True)
+
+    def run_together(self, number: int) -> None:
+        """Let `fit` run so many batches of an endless dataset as one of its steps.
+
+        A fast device would wait for Python otherwise. Keras' `steps_per_execution` fails on several
+        devices (Keras 3.15.1 and TensorFlow 2.21), and applies to validation as well.
+        """
+        if number == self.batches_together:
+            return
+        model, self.batches_together = self._model, number
+        model.make_train_function(force=True)  # Keras' own, for single batches
+        if number == 1:
+            return
+        strategy = model.distribute_strategy
+
+        @tf.function(autograph=False)
+        def several(iterator: Any) -> dict[str, Any]:
+            def one(index: tf.Tensor) -> tf.Tensor:
+                strategy.run(self, args=(iterator.get_next(),))
+                return index + 1
+
+            tf.while_loop(lambda index: index < number, one, [tf.constant(0)])
+            return model.get_metrics_result()
+
+        model.train_function = several
 
     def __call__(self, batch: Any) -> dict[str, Any]:
         """Update the weights with a batch `(x, y)` or `(x, y, sample_weight)`; return metrics."""
@@ -110,3 +139,13 @@ class TrainingStep:
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
         after = [scope.get_current_value(v) for v in (*self._sums, *self._seeds)]
         return gradients, after[: len(zeros)], after[len(zeros) :]
+
+
+def batches_together(model: keras.Model) -> int:
+    """Return how many batches one step of `fit` has."""
+    return getattr(model.train_step, "batches_together", 1)
+
+
+def ends_update(model: keras.Model, step: int) -> bool:
+    """Return whether a step of `fit`, counted from 0 in this epoch, is the last of an update."""
+    return (step + 1) * batches_together(model) % getattr(model.optimizer, "steps", 1) == 0
