@@ -297,3 +297,16 @@ def test_a_masked_model_starts_a_prefix_model(tmp_path):
     assert warm[0][1] < cold[0][1]
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert "<svg" in (tmp_path / "curves.svg").read_text()
+
+
+def test_the_product_on_a_gpu_where_there_is_none():
+    way = "and 10 in a call"
+    results = last_line(
+        run(
+            "gpu.py", "--presets", "tiny", *SMALLEST, "--ways", way, "--updates", "10",
+            "--batch-tokens", "512", "--vocab-size", "300", "--batch-sizes",
+        )
+    )  # fmt: skip
+    cell = results["tiny"]["train"][way]
+    assert cell["device"] == "CPU" and cell["padding"] < 0.1
+    assert cell["tokens_per_second"] > 0 and 5.0 < cell["loss"] < 6.5  # log(300) is 5.7

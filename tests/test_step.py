@@ -58,7 +58,7 @@ def test_the_step_gives_the_weights_and_metrics_of_keras(
 
 @pytest.mark.parametrize(
     "architecture",
-    ["transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("luong", "masked_lm"))],
+    ["transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("masked_lm",))],
 )
 def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(architecture, result_of):
     result = result_of(replicas.script(replicas.xla_on_two_devices, architecture))

@@ -92,12 +92,14 @@ class TrainingStep:
         model, number, seeds = self._model, self._num_parts, self._seeds
         num_tokens = sum_over_replicas(model.num_predicted(batch[1]))
         scale = model.optimizer.scale_loss(1.0 / tf.maximum(num_tokens, 1.0))
-        weights, values = ([v.value for v in each] for each in (self._weights, seeds))
+        weights, values = (
+            [tf.convert_to_tensor(v.value) for v in each] for each in (self._weights, seeds)
+        )
         results = []
         for i in range(number):
             part = tf.nest.map_structure(lambda t, i=i: t[i::number] if number > 1 else t, batch)
             own = [part_seed(value, i) for value in values]
-            results.append(self._compute(weights, own, part, scale))
+            results.append(self._traced(weights, own, part, scale))
         gradients, sums, after = zip(*results, strict=True)
         for seed, value in zip(seeds, after[0], strict=True):
             seed.assign(value)
@@ -106,6 +108,27 @@ class TrainingStep:
         total = [None if g[0] is None else tf.add_n(g) for g in zip(*gradients, strict=True)]
         model.optimizer.apply(total, model.trainable_weights)
         return model.get_metrics_result()
+
+    def _traced(self, *arguments: Any) -> tuple[list, list, list]:
+        """Call `compute`, which TensorFlow would trace once for each device of a strategy."""
+        replica = tf.distribute.get_replica_context()
+        if replica.num_replicas_in_sync == 1:
+            return self._compute(*arguments)
+
+        def spec(tensor: tf.Tensor) -> tf.TensorSpec:
+            rows = [None] if tensor.shape.rank else []  # replicas may have different numbers
+            return tf.TensorSpec([*rows, *tensor.shape[1:]], tensor.dtype)
+
+        weights, seeds, batch, scale = arguments
+        weights, seeds, scale = tf.nest.map_structure(
+            tf.TensorSpec.from_tensor, [weights, seeds, scale]
+        )
+        batch = tf.nest.map_structure(spec, batch)
+        # In the cross-replica context, in which there is no device.
+        traced = replica.merge_call(
+            lambda _: self._compute.get_concrete_function(weights, seeds, batch, scale)
+        )
+        return traced(*arguments)
 
     def compute(
         self, weights: list[tf.Tensor], seeds: list[tf.Tensor], batch: Any, scale: tf.Tensor
