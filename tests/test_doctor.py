@@ -289,6 +289,7 @@ def test_a_run_translates_as_its_saved_model(
     assert command._other_form(str(run_dir))(texts, **search) == expected
 
 
+@pytest.mark.slow
 def test_another_model_fails_with_its_first_lines(exported_version, tmp_path, source, compared):
     module = tf.Module()
     # Another translation, which would clear a terminal.

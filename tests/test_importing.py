@@ -122,7 +122,11 @@ def test_the_splitter_reads_tags_that_are_its_symbols(opened):
         assert tokenizer.tokenize(tf.constant(answers[f"{side}s"])).to_list() == expected
 
 
-@pytest.mark.parametrize("source", MARIAN, ids=name_of)
+@pytest.mark.parametrize(
+    "source",
+    [MARIAN[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MARIAN[1:])],
+    ids=name_of,
+)
 def test_scores_and_translations_are_those_of_marian(source, opened, imported):
     (model, *tokenizers), answers = opened(source)
     translator = translator_of(imported[source], model, tokenizers)

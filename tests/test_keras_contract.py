@@ -42,7 +42,9 @@ def test_a_model_takes_its_own_configuration_and_no_other():
 
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize", "ignore:Invalid quanti")
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+@pytest.mark.parametrize(
+    "mode", ["int8", *(pytest.param(n, marks=pytest.mark.slow) for n in ("int4", "float8"))]
+)
 @every(ONE_EACH)
 def test_a_quantized_model_is_loaded_as_it_was_saved(name, mode, tmp_path):
     model, inputs = build_model(CONFIGS[name]), batch(CONFIGS[name])

@@ -74,7 +74,9 @@ def test_training_goes_on_without_a_reader_of_its_progress(tmp_path, how):
     "code",
     [
         "import tf_transformer as tt; tt.Translator.load({saved!r}); print(tt.Search())",
-        "import tf_transformer as tt; tt.Transformer; print(tt.preset)",
+        pytest.param(
+            "import tf_transformer as tt; tt.Transformer; print(tt.preset)", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_plain_python_is_silent(echo, code):

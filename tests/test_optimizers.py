@@ -85,12 +85,14 @@ def two_devices(result_of):
     return result_of(replicas.script(replicas.optimizers_on_two_devices))
 
 
+@pytest.mark.slow
 def test_two_replicas_clip_as_one_also_where_batches_are_accumulated(two_devices):
     for weights, other_weights in two_devices["clipped"]:
         assert np.abs(weights).max() > 0.01
         np.testing.assert_allclose(other_weights, weights, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_of_all_replicas_are_added_up_before_they_are_squared(two_devices):
     dense, *others = two_devices["looked up"]
     assert np.abs(dense[:3]).min() > 0.01
@@ -98,6 +100,7 @@ def test_rows_of_all_replicas_are_added_up_before_they_are_squared(two_devices):
         np.testing.assert_allclose(weights, dense, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_overflow_of_any_replica_drops_the_update_of_all(two_devices):
     for dropped, made in two_devices["overflow"]:
         assert dropped == [[[0.0, 0.0]] * 2, 4.0, 0]

@@ -149,7 +149,8 @@ def _begin(run: Run) -> None:
 def _begun(run: Run, position: Position) -> Run:
     """Describe a run without a checkpoint, and choose what depends on its speed."""
     run.describe()
-    if run.config.training.minutes is None:
+    minutes = run.config.training.minutes
+    if minutes is None or position.seconds > 60 * minutes:  # which `Limit` reports
         return run
     return run.with_choices_by_speed(position)
 
