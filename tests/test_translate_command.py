@@ -191,7 +191,8 @@ def test_the_outputs_of_shards_joined_are_that_of_the_whole(arguments, tmp_path,
     assert "is complete already" in capfd.readouterr().err
 
 
-def test_a_shard_that_fails_leaves_no_output(arguments, tmp_path):
+def test_a_shard_that_fails_leaves_no_output(arguments, tmp_path, capfd):
     (tmp_path / "in").write_bytes(b"a b\n" * 50 + b"\xff\n" + b"c\n" * 50)
-    assert cli.main([*arguments, "--shard=1/1", "--batch-size=1"]) == 2
+    assert cli.main([*arguments, "--shard=2/3", "--batch-size=1"]) == 2
+    assert "line 51: not valid UTF-8" in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in"]

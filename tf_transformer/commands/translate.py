@@ -93,7 +93,7 @@ def run(options: Options) -> int:
         encoded = source
         if shard:
             first, encoded = shard.lines(source)
-        lines = decode_lines(encoded, options.input or "standard input")
+        lines = decode_lines(encoded, options.input or "standard input", first + 1)
         terms = read_terms(options.terms) if options.terms else None
         translator = open_translator(options.model, search.threads, terms)
         search.require_beam(translator.search["beam_size"])

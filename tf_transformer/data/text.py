@@ -334,7 +334,7 @@ def stream_lines(path: FilePath) -> Iterator[str]:
         raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
 
 
-def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
     r"""Decode the lines of a binary file, and remove line ends and byte order marks.
 
     Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
@@ -343,9 +343,10 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
     Args:
         lines: A file that is open for reading bytes.
         name: Name of the file for errors, which also give the number of a line that is not UTF-8.
+        first: The number of the first line.
     """
     with naming(name):
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(lines, start=first):
             try:
                 # Make NULs invalid: no text has them, and UTF-16 that is read as UTF-8 has many.
                 text = line.replace(b"\0", b"\xff").decode()
