@@ -99,17 +99,18 @@ def test_a_side_that_fits_in_no_row_is_an_error():
         packed([(32, 3)])
 
 
-@pytest.mark.parametrize("name", ["transformer", "transformer, post-norm", "transformer, learned"])
+@pytest.mark.parametrize("name", ["transformer", "post-norm", "learned", "no source end"])
 def test_a_model_reads_each_pair_as_if_it_were_alone(name):
     other = {"norm_first": False} if "post" in name else {}
     other |= {"positions": "learned", "max_positions": 16} if "learned" in name else {}
     random, size = np.random.default_rng(1), 40
-    lengths = random_lengths(30)
+    lengths = [(source + 1, target) for source, target in random_lengths(30)]
     text = make_text(lengths)
     text.ids = random.integers(FIRST_ID, size, len(text.ids)).astype("int32")
     sizes = {"source_vocab_size": size, "target_vocab_size": size}
     model = build_model(small_config("transformer", **sizes, pad_id=PAD, **other))
-    batches = packed(lengths, text=text)
+    ends = {"source_eos_id": PAD} if name == "no source end" else {}
+    batches = packed(lengths, text=text, **ends)
     seen = 0
     for rows in batches.batch_indices(0):
         inputs, labels = batches.batch(rows)
@@ -133,3 +134,12 @@ def test_other_models_refuse_packed_rows(architecture):
     inputs, _ = batches.batch(batches.batch_indices(0)[0])
     with pytest.raises(ValueError, match="only a Transformer takes packed rows"):
         small_model(architecture)(inputs)
+
+
+def test_a_batch_may_be_of_empty_rows():
+    texts = {0: [(9, 9)] * 60, 1: [(1, 1)] * 60}
+    batches = packed(texts[0], 1, text_of_epoch=lambda epoch: make_text(texts[epoch]))
+    made = [*batches.dataset(num_epochs=2, accumulation=2).as_numpy_iterator()]
+    assert len(made) == 2 * len(batches) // 2 * 2
+    assert any(not labels.any() for _, labels, _ in made)
+    assert all(np.isfinite(weights).all() for *_, weights in made)

@@ -136,7 +136,7 @@ def test_text_that_changes_ends_a_run_with_a_checkpoint_and_one_line(
     ):
         (tmp_path / side).write_text("".join(f"{sentence}\n" for sentence in sentences))
     others = [option for option in options[3:] if "tsv" not in option]
-    given = [f"--train-{side}={tmp_path / side}" for side in SIDES]
+    given = [f"--train-{side}={tmp_path / side}" for side in SIDES] + ["--batch-parts=1"]
     given += [f"--validation-{side}={tmp_path / side}" for side in SIDES]
     content, seen = (tmp_path / "source").read_bytes(), []
 

@@ -1,5 +1,6 @@
 """The training step gives the weights and metrics of Keras' own: in parts, by XLA, on devices."""
 
+import functools
 import types
 
 import keras
@@ -54,6 +55,18 @@ def test_the_step_gives_the_weights_and_metrics_of_keras(
     step = {"num_parts": num_parts, "jit_compile": jit_compile}
     results = [trained(data, architecture, optimizer, step=each) for each in (None, step)]
     assert_same(*results)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_the_end_of_data_of_unknown_size_is_no_update(num_parts):
+    data = replicas.dataset(BATCHES[:3]).filter(lambda *_: True)
+    optimizer = functools.partial(tt.Adam, 0.01, epsilon=1e-3, weight_decay=0.5)
+    model, _ = trained(data, optimizer=optimizer, step={"num_parts": num_parts})
+    whole, _ = trained(data, optimizer=optimizer)
+    assert int(model.optimizer.iterations.numpy()) == 6
+    for weight, other in zip(whole.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(other, weight, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,8 @@ def _outputs(options: Options) -> list[pathlib.Path]:
         is_twice = len(set(map(os.path.realpath, given))) < 2
         if is_twice or os.path.realpath(path) in map(os.path.realpath, inputs):
             raise InputError(f"{path}: is given twice. Give outputs names of their own.")
-        if os.path.lexists(path) and not (options.overwrite and os.path.isfile(path)):
+        may_replace = options.overwrite or options.shard  # whose outputs are not all there
+        if os.path.lexists(path) and not (may_replace and os.path.isfile(path)):
             raise InputError(f"{path}: exists already. Give --overwrite to replace a file.")
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise InputError(f"{path}: its folder does not exist. Make it first.")

@@ -78,6 +78,8 @@ def run(options: Options) -> int:
     if shard and os.path.isfile(options.output) and not options.overwrite:
         warn(f"{options.output}: is complete already.")
         return 0
+    if shard and not os.path.isfile(options.input):
+        raise InputError(f"{options.input}: is no file, of which --shard reads a part.")
     _check_output(options)
     search, document = options.search, options.input and open_document(options.input)
     if shard and document:

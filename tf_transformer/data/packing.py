@@ -120,6 +120,8 @@ def packed_arrays(
         arrays[f"{name}_ids"] = spread(tokens, pad_id)
         arrays[f"{name}_segments"] = spread(np.repeat(segment_of_pair, lengths), 0)
         arrays[f"{name}_positions"] = spread(position, 0)
+    # A source may have no end, which the padding in its place must not become.
+    arrays["source_segments"][arrays["source_ids"] == pad_id] = 0
     labels = arrays["target_ids"]
     begun = np.insert(labels, 0, bos_id, axis=1)[:, :-1]
     begun[arrays["target_positions"] == 0] = bos_id

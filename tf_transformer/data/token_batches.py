@@ -98,7 +98,9 @@ class TokenBatches:
         self._seed, self._row_length = seed, row_length
         self.failure: InputError | OSError | None = None
         self._rows_of_epoch = rows_of_epoch
-        self._text_of_epoch = _Ahead(text_of_epoch) if text_of_epoch else lambda _: text
+        self._text_of_epoch = text_of_epoch or (lambda _: text)
+        if text_of_epoch and row_length is None:
+            self._text_of_epoch = _Ahead(text_of_epoch)
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         if rows_of_epoch:
             lengths = lengths[:, rows_of_epoch(0)]
@@ -315,7 +317,7 @@ class TokenBatches:
                 while len(update := list(itertools.islice(stream, accumulation))) == accumulation:
                     total = sum(count for _, count in update)
                     for shares, count in update:
-                        weight = accumulation * count / total
+                        weight = accumulation * count / max(total, 1)  # packed rows may be empty
                         for share in shares:
                             weights = [np.full(len(share[1]), weight, np.float32)]
                             yield *share, *(weights if accumulation > 1 else [])

@@ -78,8 +78,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
     def save(self) -> None:
         """Write a checkpoint without metrics, if anything was trained since the last one."""
         run, step = self._run, step_of(self.model)
-        # Data that ends within an execution leaves updates whose position is not known.
-        if self._is_saved or step != self._step:
+        if self._is_saved:
             return
         weights = (variable.numpy() for variable in self.model.trainable_variables)
         self._require_finite(all(np.isfinite(weight).all() for weight in weights), "weights are")

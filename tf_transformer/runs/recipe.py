@@ -137,6 +137,10 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         _batch_tokens(facts, config),
         "many updates are worth more than large batches, while the device is busy",
     )
+    rules["training.steps_per_execution"] = (
+        10 if facts.gpus else 1,
+        "so that no GPU waits for Python",
+    )
     config_so_far = with_choices(config, _open(config, rules), "")
     budget = estimate_budget(config_so_far, facts)
     if facts.gpus and "training.epochs" in rules and budget.updates > _MOST_UPDATES:
@@ -167,10 +171,6 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         "data.row_length": (row_length, "one shape for GPUs, with 4 % padding"),
         "training.precision": (half, "GPUs since Ampere are built for bfloat16"),
         "training.xla": (bool(facts.gpus and is_packed), "it compiles anew for each shape"),
-        "training.steps_per_execution": (
-            10 if facts.gpus else 1,
-            "so that no GPU waits for Python",
-        ),
         "training.clip_norm": (
             1.0 if facts.gpus else 0.0,
             "so that one spike does not end a long training; not needed in short ones",
@@ -288,12 +288,12 @@ def _open(config: RunConfig, rules: Choices) -> Choices:
 
 def _batch_tokens(facts: Facts, config: RunConfig) -> int:
     """Return a power of two that makes about 50 batches an epoch, between two limits."""
-    max_length = config.data.max_length
+    longest = max(256, config.data.max_length, config.data.row_length or 0)
     # As in the paper, per GPU; as much as fits 80 GB is an estimate.
     of_gpu = 32_768 if config.model.d_model <= 512 else 16_384
     most = of_gpu * facts.gpus if facts.gpus else 1024
     wanted = min(most, facts.num_pairs * facts.tokens_per_pair / 50)
-    least = math.ceil(math.log2(max(256, max_length)))  # each sentence must fit
+    least = math.ceil(math.log2(longest))  # each sentence must fit
     return 2 ** max(least, round(math.log2(wanted)))
 
 
@@ -325,7 +325,8 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
     # One validation per minute, 5 to 15 in total, or one per hour beyond 15 hours. A power cut may
     # cost one interval, because a checkpoint is written before each validation.
     validations = max(5, min(15, round(minutes)), round(minutes / 60))
-    interval = max(10, round(updates / validations))
+    interval, together = round(updates / validations), config.training.steps_per_execution or 1
+    interval = max(10, round(interval / together) * together)
     number = _counted(max(1, round(updates / interval)), "validation")
     time = _counted(math.ceil(minutes), "minute")
     return {

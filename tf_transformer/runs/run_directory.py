@@ -53,8 +53,9 @@ class RunDirectory:
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
         """Return the directory of a new run. It is made later, so a failed start leaves none."""
         run = cls(path)
-        # A run that stopped before its first checkpoint has nothing to lose.
-        if any(run.checkpoints_path.glob("step-*")):
+        # A run that stopped before its first checkpoint has nothing to lose but its ids.
+        is_prepared = run.config_path.exists() and run.ids_path.exists()
+        if is_prepared or any(run.checkpoints_path.glob("step-*")):
             raise RunError(f"{path}: holds a run already. Use --resume, or give another --run-dir.")
         if not run.lock_path.exists():  # no run of ours began there
             for file in (

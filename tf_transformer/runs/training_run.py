@@ -28,6 +28,7 @@ from tf_transformer.training.cluster import Cluster, WorkerError, worker_failure
 from tf_transformer.training.distribution import separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.signals import StopOnSignal, Terminated
+from tf_transformer.training.step import batches_together
 from tf_transformer.training.translation_bleu import TranslationBleu
 from tf_transformer.training.workers import Workers
 
@@ -95,7 +96,7 @@ def prepare_only(config: RunConfig, run_dir: str) -> None:
         directory.ids_path.mkdir(exist_ok=True)
         gpus = gpus_by_driver(config.training.devices)
         config, data = prepare_data(config, directory, workers, False, gpus)
-        say(data.description)
+        say(f"Prepared for {config.chosen.get('for', 'the given settings')}.\n{data.description}")
         corpus = data.corpus
         directory.begin(config, *data.tokenizers, corpus.test, corpus.summary)
     say(f"To train: {directory.resume_command()}")
@@ -241,7 +242,8 @@ def _fit(
             failure, again = run.data.batches.failure, run.directory.resume_command()
             if not failure:
                 raise
-            save.save()
+            if batches_together(model) == 1:  # or a part of an execution may have been trained
+                save.save()
             latest = run.checkpoints.latest()
             saved = f" Everything up to step {latest.step:,} is saved." if latest else ""
             raise InputError(f"{failure}{saved} To go on: {again}") from None

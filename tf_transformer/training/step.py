@@ -105,7 +105,10 @@ class TrainingStep:
             seed.assign(value)
         for total, *parts in zip(self._sums, *sums, strict=True):
             total.assign_add(tf.add_n(parts))
-        total = [None if g[0] is None else tf.add_n(g) for g in zip(*gradients, strict=True)]
+        # An operation of this graph, for whose input an optimizer waits: see `Adam.apply`.
+        total = [
+            None if g[0] is None else tf.identity(tf.add_n(g)) for g in zip(*gradients, strict=True)
+        ]
         model.optimizer.apply(total, model.trainable_weights)
         return model.get_metrics_result()
 
