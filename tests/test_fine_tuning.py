@@ -267,7 +267,7 @@ def test_replay_keeps_what_was_learned_before(phrases, tmp_path):
         for name, (first, last) in runs.items()
     }
     (new, old), (new_with_replay, old_with_replay) = changes["alone"], changes["replay"]
-    assert new < new_with_replay < -5, "both learn the new text"
+    assert new < new_with_replay < -4.5, "both learn the new text"
     assert old > 0.6 and old_with_replay < 0.1
 
 
