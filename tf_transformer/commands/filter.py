@@ -60,9 +60,9 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Write the pairs that are kept, and print what was dropped."""
-    shard = Shard.of(options.shard) if options.shard else Shard(1, 1)
+    shard = Shard.of(options.shard) if options.shard else None
     given = [path for path in (options.output_source, options.output_target) if path]
-    if options.shard and not options.overwrite and given and all(map(os.path.isfile, given)):
+    if shard and not options.overwrite and given and all(map(os.path.isfile, given)):
         print(f"{' and '.join(given)}: are complete already.")
         return 0
     outputs = _outputs(options)
@@ -71,6 +71,8 @@ def run(options: Options) -> int:
     def read(*paths: str) -> Iterator[tuple[int, tuple[str, str]]]:
         pairs = read_pairs(*paths) if options.file else stream_aligned(*paths)
         numbered = enumerate(pairs, start=1)
+        if shard is None:
+            return numbered
         return (each for each in numbered if shard.has(digest(*each[1]), DIGEST_BITS))
 
     limits = options.max_ratio, options.max_characters
@@ -95,7 +97,7 @@ def run(options: Options) -> int:
                     file.write(f"{line}\n".encode())
         kept = total - sum(count for count, _ in dropped.values())
         report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
-        if not kept and not options.shard:
+        if not kept and not shard:
             raise InputError(
                 f"{' and '.join(inputs)}: no pair is left; dropped were {'; '.join(report)}."
             )

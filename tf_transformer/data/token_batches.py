@@ -308,7 +308,8 @@ class TokenBatches:
             for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
                 for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
                     shares = [indices[replica::num_replicas] for replica in replicas]
-                    yield [self.batch(each, epoch) for each in shares], self._count(indices, epoch)
+                    count = self._count(indices, epoch) if accumulation > 1 else 0
+                    yield [self.batch(each, epoch) for each in shares], count
 
         def arrays() -> Iterator[tuple]:
             # Make batches lazily: an update may span epochs, and only one epoch's ids are cached.
@@ -319,8 +320,9 @@ class TokenBatches:
                     for shares, count in update:
                         weight = accumulation * count / max(total, 1)  # packed rows may be empty
                         for share in shares:
-                            weights = [np.full(len(share[1]), weight, np.float32)]
-                            yield *share, *(weights if accumulation > 1 else [])
+                            if accumulation > 1:
+                                share = *share, np.full(len(share[1]), weight, np.float32)
+                            yield share
             except (InputError, OSError) as error:  # a disk of a network may be gone
                 self.failure = error
                 raise

@@ -165,12 +165,12 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     if facts.gpus and ARCHITECTURES[config.architecture].packs:
         batch_tokens = config_so_far.data.batch_tokens
         row_length = min(batch_tokens, max(_ROW_LENGTH, data.max_length))
-    is_packed = data.row_length if data.row_length is not None else row_length
+    is_packed = (row_length if data.row_length is None else data.row_length) > 0
     half = "mixed_bfloat16" if facts.gpus and facts.bfloat16 else "float32"
     rules |= _choices_of_budget(config_so_far, budget, source) | {
         "data.row_length": (row_length, "one shape for GPUs, with 4 % padding"),
         "training.precision": (half, "GPUs since Ampere are built for bfloat16"),
-        "training.xla": (bool(facts.gpus and is_packed), "it compiles anew for each shape"),
+        "training.xla": (facts.gpus > 0 and is_packed, "it compiles anew for each shape"),
         "training.clip_norm": (
             1.0 if facts.gpus else 0.0,
             "so that one spike does not end a long training; not needed in short ones",

@@ -199,8 +199,7 @@ def _fit(
     Returns the number of the signal that came, or 0.
     """
     training, model = run.config.training, run.model
-    period = training.validation_steps * training.accumulation_steps
-    rest = -position.batches_seen % period  # batches left in the interrupted period
+    is_due = position.batches_seen % _batches_of_period(training) == 0
     validation, *others = (batches.dataset(num_epochs=1) for batches in run.data.validations)
     save, signals = SaveCheckpoints(run, position), StopOnSignal(run.workers.all_reduce_max)
     progress = Progress(run, position, sum(line["validation_seconds"] for line in log))
@@ -220,7 +219,7 @@ def _fit(
     with contextlib.closing(progress), signals:
         try:
             # The validation that belongs to the newest checkpoint may have been interrupted.
-            if not position.is_validated and (is_over or not rest):
+            if not position.is_validated and (is_over or is_due):
                 _validate(model, validation, callbacks)
             if model.stop_training and not (is_over or signals.signal or step_of(model)):
                 raise InputError("The time was over before an update. Give more --minutes.")
@@ -250,10 +249,14 @@ def _fit(
     return signals.signal
 
 
+def _batches_of_period(config: TrainingConfig) -> int:
+    """Return how many batches lie between two validations."""
+    return config.validation_steps * config.accumulation_steps
+
+
 def _next_segment(run: Run, batches_seen: int) -> tuple[int, int]:
     """Return how many batches lie between validations, and how many times, until that changes."""
-    training = run.config.training
-    period = training.validation_steps * training.accumulation_steps
+    training, period = run.config.training, _batches_of_period(run.config.training)
     rest = -batches_seen % period
     if run.total_steps is None:  # `Limit` ends training
         return (rest, 1) if rest else (period, 2**31)
