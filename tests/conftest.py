@@ -261,7 +261,7 @@ def bad_files(tmp_path):
 def line_model():
     """A tiny Keras model; the callbacks take any, and the smallest is traced the fastest."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.Adam(tt.NoamSchedule(16, warmup_steps=100)), "mse")
+    model.compile(tt.Adam(tt.NoamSchedule(16, warmup_steps=100)), "mse")
     return model
 
 

@@ -86,9 +86,9 @@ class Small(keras.Model):
         pass  # as in `Transformer`: Keras builds no optimizer, and takes uneven first batches
 
 
-def small_model(architecture, dropout_rate=0.0):
+def small_model(architecture, dropout_rate=0.0, **settings):
     """A model of one layer; a masked language model draws the same tokens on any device."""
-    sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
+    sizes = {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE, **settings}
     if has_setting(architecture, "num_layers"):
         sizes["num_layers"] = 1
     model = build_model(small_config(architecture, dropout_rate=dropout_rate, **sizes))
@@ -280,11 +280,13 @@ def optimizers_on_two_devices():
         variable, _ = trained(strategy, make, (4, 3), batches, gradient)
         return variable.numpy().tolist()
 
-    def after_overflow(replica):
+    def after_overflow(replica, in_float16):
         # One update with an infinite gradient in its last batch, and one without.
         def make():
-            scaled = tt.LossScaleOptimizer(tt.Adam(0.1, global_clipnorm=2.0), initial_scale=8.0)
-            return tt.GradientAccumulation(scaled, 2)
+            inner = tt.Adam(0.1, global_clipnorm=2.0)
+            if in_float16:
+                inner = tt.LossScaleOptimizer(inner, initial_scale=8.0)
+            return tt.GradientAccumulation(inner, 2)
 
         good, bad = np.ones((2, 2, 2))
         bad[replica, 1] = np.inf
@@ -292,12 +294,12 @@ def optimizers_on_two_devices():
         for batches in ([good, bad], [good, bad, good, good]):
             variable, optimizer = trained(two, make, 2, batches, total)
             weights = [w.numpy().tolist() for w in two.experimental_local_results(variable.value)]
-            scale = optimizer.inner_optimizer.dynamic_scale.numpy()
-            found.append([weights, float(scale), int(optimizer.iterations.numpy())])
+            scale = float(optimizer.inner_optimizer.dynamic_scale) if in_float16 else None
+            found.append([weights, scale, int(optimizer.iterations.numpy())])
         return found
 
     return {
         "clipped": [[clipped(strategy, steps) for strategy in (one, two)] for steps in (1, 2)],
         "looked up": [looked_up(one, dense=True), looked_up(one), looked_up(two)],
-        "overflow": [after_overflow(replica) for replica in (0, 1)],
+        "overflow": [after_overflow(r, in_float16) for in_float16 in (1, 0) for r in (0, 1)],
     }

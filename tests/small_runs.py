@@ -33,6 +33,8 @@ def a_run(path, training=None, metric=BLEU, **attributes):
     given = {
         "checkpoint_steps": None,
         "checkpoint_minutes": 15,
+        "accumulation_steps": 1,
+        "tensorboard": False,
         "minutes": None,
         "patience": None,
         "keep_checkpoints": 0,

@@ -29,17 +29,19 @@ def metrics_of(name, *values):
 def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n', encoding="utf-8")
-    progress = callbacks.Progress(a_run(tmp_path), Position(STARTED - 60), validation_seconds=10.0)
+    progress = callbacks.Progress(
+        a_run(tmp_path), Position(STARTED - 60, 9), validation_seconds=10.0
+    )
     fit(metrics_of("val_bleu", 3.0, 5.5), step_clock, progress, epochs=2)
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert first == {"step": 0}, "a resumed run appends"
     expected = {
         "step": (4, 8), "val_bleu": (3.0, 5.5), "minutes": (2.08, 3.17),  # 60 + 65, 60 + 130 s
         "validation_seconds": (25, 25), "validation_fraction": (0.28, 0.316),
-        "learning_rates": [[[n, 25e-5 * (n + 1)] for n in range(m, m + 4)] for m in (1, 5)],
         "learning_rate": (5 * 100**-1.5 / 4, 9 * 100**-1.5 / 4),  # of the step to come
         "padding_fraction": (0.0312, 0.0312), "criterion": ("val_bleu",) * 2,
         "signature": ("nrefs:1",) * 2,
+        "left_out": (5, 1),  # 9 batches were seen
     }  # fmt: skip
     for name, values in expected.items():
         found = [line.pop(name) for line in lines]
@@ -48,6 +50,13 @@ def test_run_log_has_a_line_of_metrics_for_each_validation(fit, step_clock, tmp_
         else:
             assert found == list(values)
     assert all(np.isfinite(line["loss"]) for line in lines)
+    points = [point for line in lines for point in line["training"]]
+    assert [point["step"] for point in points] == [*range(1, 9)]
+    rates = [25e-5 * (step + 1) for step in range(1, 9)]
+    np.testing.assert_allclose([point["learning_rate"] for point in points], rates, rtol=1e-3)
+    # 100 tokens in 10 s, and those of the first step do not count.
+    assert [point.get("tokens_per_second") for point in points] == [None, *[10] * 7]
+    assert all(point["gradient_norm"] > 0 and point["loss"] > 0 for point in points)
 
 
 def test_further_validation_sets_are_in_the_logs(fit, line_model):
@@ -87,24 +96,41 @@ def test_checkpoints_between_validations_count_batches(fit, tmp_path):
     assert run.checkpoints.latest().signatures == {"val_bleu": "nrefs:1"}
 
 
-def test_what_is_not_finite_stops_training_and_is_not_saved(tmp_path):
+@pytest.mark.parametrize("num_bad", [49, 50])
+def test_training_ends_if_no_gradient_is_finite_any_more(tmp_path, num_bad):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
-
-    def poison(batch, logs):
-        if int(model.optimizer.iterations) + 1 == 6:
-            model.set_weights([np.full_like(weight, np.inf) for weight in model.get_weights()])
-
+    model.compile(tt.Adam(), "mse")
     run = a_run(tmp_path, {"checkpoint_steps": 1})
     save = callbacks.SaveCheckpoints(run, Position(STARTED))
-    spoil = keras.callbacks.LambdaCallback(on_train_batch_begin=poison)
+    x = np.array([*[1] * 5, *[np.inf] * num_bad, 1])[:, None]
+
+    def train():
+        model.fit(x, np.ones(len(x)), batch_size=1, shuffle=False, verbose=0, callbacks=[save])
+
+    if num_bad < 50:
+        train()
+        assert run.checkpoints.latest().step == 6
+        return
     with pytest.raises(callbacks.DivergedError) as refusal:
-        model.fit(np.ones((8, 1)), np.ones(8), batch_size=1, verbose=0, callbacks=[spoil, save])
-    for part in ("step 6: the loss is", "step-00000005", "--learning-rate"):
+        train()
+    for part in ("step 5: the gradients of 50 updates are", "step-00000005", "--learning-rate"):
         assert part in str(refusal.value)
-    with pytest.raises(callbacks.DivergedError, match="weights are no longer finite"):
-        save.on_train_batch_end(0, {"loss": 1.0})  # that of the batch before
     assert run.checkpoints.latest().step == 5
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(tt.Adam(), "mse")
+    run = a_run(tmp_path)
+    save = callbacks.SaveCheckpoints(run, Position(STARTED))
+
+    def poison(batch, logs):
+        model.set_weights([np.full_like(weight, np.inf) for weight in model.get_weights()])
+
+    spoil = keras.callbacks.LambdaCallback(on_train_batch_end=poison)
+    with pytest.raises(callbacks.DivergedError, match="step 1: weights are no longer finite"):
+        model.fit(np.ones((8, 1)), np.ones(8), batch_size=1, verbose=0, callbacks=[spoil, save])
+    assert run.checkpoints.latest() is None
 
 
 def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, capfd):
@@ -114,7 +140,7 @@ def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, ca
     run = a_run(tmp_path, {"minutes": 5.0}, total_steps=None)
     shown, optimizer = (
         callbacks.Progress(run, Position(STARTED)),
-        types.SimpleNamespace(learning_rate=0.1),
+        types.SimpleNamespace(learning_rate=0.1, gradient_norm=tf.constant(1.0)),
     )
     shown.set_model(types.SimpleNamespace(optimizer=optimizer, train_step=None))
     shown.on_epoch_begin(0)

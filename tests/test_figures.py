@@ -147,8 +147,12 @@ def test_history_draws_each_metric_over_the_steps():
 def test_a_learning_rate_is_drawn_between_validations():
     """In a resumed run it may rise from 0 and fall to 0 again."""
     log = [
-        {"step": step, "loss": 1.0, "learning_rate": 0.0, "learning_rates": rates}
-        for step, rates in ((4, [[1, 0.2], [3, 0.3]]), (6, [[5, 0.1]]))
+        {
+            "step": step,
+            "learning_rate": 0.0,
+            "training": [{"step": n, "loss": 1.0, "learning_rate": rate} for n, rate in rates],
+        }
+        for step, rates in ((4, [(1, 0.2), (3, 0.3)]), (6, [(5, 0.1)]))
     ]
     (line,) = plot_history([("resumed", log)]).axes[3].get_lines()
     expected = [(1, 0.2), (3, 0.3), (4, 0), (5, 0.1), (6, 0)]

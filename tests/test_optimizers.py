@@ -80,6 +80,33 @@ def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
         np.testing.assert_allclose(moment.numpy(), gradient * scale / 2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize(("clip_norm", "xla"), [(None, False), (2.0, False), (2.0, True)])
+def test_gradients_that_are_not_finite_change_and_count_nothing(dtype, bad, clip_norm, xla):
+    variables = [keras.Variable(np.ones(3), dtype=dtype) for _ in range(2)]
+    optimizer = tt.Adam(0.1, weight_decay=0.5, global_clipnorm=clip_norm)
+    optimizer.build(variables)
+
+    @tf.function(jit_compile=xla)
+    def update(*gradients):
+        optimizer.apply(list(gradients), variables)
+
+    def state():
+        return [v.numpy().astype("float64") for v in (*variables, *optimizer.variables)]
+
+    one, other = (tf.constant(gradient, dtype) for gradient in ([3.0, 0, 4], [0.0, 0, 0]))
+    update(one, other)
+    before = state()
+    assert int(before[2]) == 1 and float(optimizer.gradient_norm) == 5
+    update(tf.constant([1, bad, 1], dtype), one)
+    assert not np.isfinite(float(optimizer.gradient_norm))
+    for value, old in zip(state(), before, strict=True):
+        np.testing.assert_array_equal(value, old)
+    update(one, other)
+    assert int(optimizer.iterations.numpy()) == 2 and (state()[0] < before[0]).all()
+
+
 @pytest.fixture(scope="module")
 def two_devices(result_of):
     return result_of(replicas.script(replicas.optimizers_on_two_devices))
@@ -102,10 +129,11 @@ def test_rows_of_all_replicas_are_added_up_before_they_are_squared(two_devices):
 
 @pytest.mark.slow
 def test_an_overflow_of_any_replica_drops_the_update_of_all(two_devices):
-    for dropped, made in two_devices["overflow"]:
-        assert dropped == [[[0.0, 0.0]] * 2, 4.0, 0]
+    for found, scale in zip(two_devices["overflow"], (4.0, 4.0, None, None), strict=True):
+        dropped, made = found
+        assert dropped == [[[0.0, 0.0]] * 2, scale, 0]
         np.testing.assert_allclose(made[0], -0.1, rtol=1e-4)
-        assert made[1:] == [4.0, 1]
+        assert made[1:] == [scale, 1]
 
 
 def test_train_scales_the_loss_of_float16_inside_of_the_accumulation():

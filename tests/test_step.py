@@ -1,5 +1,6 @@
 """The training step gives the weights and metrics of Keras' own: in parts, by XLA, on devices."""
 
+import copy
 import functools
 import types
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import replicas
 import small_runs
+import tensorflow as tf
 
 import tf_transformer as tt
 from tf_transformer.machine import plain_graphs, prepare_cpu
@@ -18,10 +20,10 @@ from tf_transformer.runs.run_directory import RunDirectory
 BATCHES = [replicas.batch(9, 1, 9, 2, 8), replicas.batch(5), replicas.batch(1, 2, 1, 10)] * 2
 
 
-def trained(data, architecture="transformer", optimizer=replicas.sgd, dropout_rate=0.0, step=None):
+def trained(data, architecture="transformer", optimizer=replicas.sgd, step=None, **settings):
     """A model after two epochs, and its history; `step` has the arguments of `TrainingStep`."""
     keras.utils.set_random_seed(0)
-    model = replicas.small_model(architecture, dropout_rate)
+    model = replicas.small_model(architecture, **settings)
     metrics = [tt.TokenLoss(), tt.TokenAccuracy(), tt.Perplexity()]
     model.compile(optimizer(), tt.SmoothedCrossEntropy(), metrics=metrics)
     model.optimizer.build(model.trainable_variables)
@@ -38,6 +40,29 @@ def assert_same(one, other):
         assert found[name] == pytest.approx(values, rel=1e-5), name
     for weight, other in zip(whole.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(other, weight, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad_weight", [np.inf, np.nan])
+@pytest.mark.parametrize("step", [{"num_parts": 2}, {"jit_compile": True}])
+def test_a_batch_without_a_finite_loss_is_no_part_of_weights_and_means(step, bad_weight):
+    rare = replicas.VOCAB_SIZE - 1
+
+    class Poisoned(tt.Adam):
+        def build(self, variables):
+            super().build(variables)
+            (table,) = (v for v in variables if "source_embedding" in v.path)
+            table.assign(tf.tensor_scatter_nd_update(table, [[rare, 0]], [bad_weight]))
+
+    good = [({k: v % rare for k, v in x.items()}, y % rare) for x, y in BATCHES[:2]]
+    inputs, labels = copy.deepcopy(good[0])
+    inputs["source_ids"][0, 0] = rare
+    optimizer = functools.partial(Poisoned, 0.01)
+    results = [
+        trained(replicas.dataset(batches), optimizer=optimizer, step=step, tie_embeddings=False)
+        for batches in (good, [good[0], (inputs, labels), good[1]])
+    ]
+    assert [int(model.optimizer.iterations.numpy()) for model, _ in results] == [4, 4]
+    assert_same(*results)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import math
 import os
 import shutil
 import sys
@@ -17,26 +16,27 @@ import tensorflow as tf
 from tf_transformer.errors import InputError
 from tf_transformer.files import naming
 from tf_transformer.runs.run import Position, Run
-from tf_transformer.training.optimizers import step_of
+from tf_transformer.training.optimizers import gradient_norm_of, step_of
 from tf_transformer.training.step import batches_together, ends_update
 
 _SECONDS_BETWEEN_LINES = 30
-_RATES = 16  # learning rates that the log has for a validation, about
+_POINTS = 16  # of training between two validations, about, of which the logs tell
+_MOST_LEFT_OUT = 50  # updates in a row; in float16 about 15 are usual at the start
 _ERASE_LINE = "\r\x1b[2K"
 
 Logs = dict[str, Any] | None
 
 
 class DivergedError(InputError):
-    """Training whose loss or weights are no longer finite."""
+    """Training whose gradients or weights are no longer finite."""
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
     """Callback that writes a checkpoint before each validation, and adds the metrics after it.
 
     No training is lost if the validation fails or is killed. All workers count `batches_seen`, but
-    only the chief writes. If the loss or a weight is not finite, the callback raises a
-    `DivergedError` and writes no checkpoint.
+    only the chief writes. The callback raises a `DivergedError`, and writes no checkpoint, if a
+    weight is not finite, or the gradients of 50 updates in a row were not.
     """
 
     def __init__(self, run: Run, position: Position) -> None:
@@ -45,23 +45,27 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._last_step, self._saved_at = 0, time.monotonic()
         self._step = 0  # after the newest batch of which Python knows
         self._is_saved = True  # whether nothing was trained since the last checkpoint
+        self._batches_left_out = 0  # in a row
 
     def on_train_begin(self, logs: Logs = None) -> None:
         self._step = step_of(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        # The loss is the mean since the last validation, so it stays NaN once it is NaN.
-        self._require_finite(math.isfinite(logs["loss"]), "the loss is")
-        self._position.batches_seen += batches_together(self.model)
+        training, number = self._run.config.training, batches_together(self.model)
+        self._position.batches_seen += number
         self._is_saved, step_before = False, self._step
         self._step = step = step_of(self.model)
+        self._batches_left_out = self._batches_left_out + number if step == step_before else 0
+        most = _MOST_LEFT_OUT * training.accumulation_steps
+        self._require_finite(
+            self._batches_left_out < most, f"the gradients of {_MOST_LEFT_OUT} updates are"
+        )
         if not ends_update(self.model, batch):
             return
-        training = self._run.config.training
         is_due = time.monotonic() - self._saved_at > 60 * training.checkpoint_minutes
         if training.checkpoint_steps is not None:
             is_due |= step // training.checkpoint_steps > step_before // training.checkpoint_steps
-        # An update that overflows in float16 leaves the step as it was.
+        # An update that is left out leaves the step as it was.
         if is_due and step != self._last_step:
             self.save()
 
@@ -122,6 +126,12 @@ class Progress(keras.callbacks.Callback):
     terminal it updates one line; elsewhere it prints a line every half minute. In the log,
     `validation_seconds` is the duration of the validation including translations, and
     `validation_fraction` is the fraction of the run's time that was spent in validations.
+    `left_out` counts the updates of the run whose gradients were not finite. `training` has
+    about 16 points since the validation before: the mean loss since then, the learning rate, the
+    norm of the newest gradients, and the tokens per second since the point before.
+
+    The setting `tensorboard` writes metrics and points for TensorBoard as well, which counts
+    updates here; `keras.callbacks.TensorBoard` counts epochs.
 
     Put it after `SaveCheckpoints`: a validation is complete once its checkpoint has the metrics.
     """
@@ -130,12 +140,16 @@ class Progress(keras.callbacks.Callback):
         super().__init__()
         self._run, self._position = run, position
         self._validation_seconds = validation_seconds  # of all validations
-        self._batches = 0
-        self._first = (0.0, 0.0)  # fraction and time at the end of the first batch
-        self._seconds = 0.0  # spent in batches after the first, which is traced
+        self._first: tuple[float, float] | None = None  # fraction and time after the first batch
+        self._batches, self._seconds = 0, 0.0  # after the first, which is traced
         self._batch_ended = time.monotonic()
         self._last_line = 0.0
-        self._rates: dict[int, float] = {}  # learning rates by step since the last validation
+        self._points: list[dict[str, float]] = []
+        self._at_point = 0, 0.0  # batches and seconds
+        self._tensorboard = tf.summary.create_noop_writer()
+        if run.config.training.tensorboard:
+            path = os.path.realpath(run.directory.tensorboard_path)
+            self._tensorboard = tf.summary.create_file_writer(path)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._batch_ended = time.monotonic()
@@ -143,24 +157,25 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         run, step, now = self._run, step_of(self.model), time.monotonic()
         elapsed, minutes = self._position.seconds, run.config.training.minutes
-        every = max(1, run.config.training.validation_steps // _RATES)
-        if not self._rates or step // every > max(self._rates) // every:
-            self._rates[step] = float(f"{float(self.model.optimizer.learning_rate):.4g}")
         fraction = step / run.total_steps if minutes is None else elapsed / (60 * minutes)
         fraction = min(1.0, fraction)
-        if self._batches:
-            self._seconds += now - self._batch_ended
-        else:
+        if self._first is None:
             self._first = fraction, now
+        else:
+            self._seconds += now - self._batch_ended
+            self._batches += batches_together(self.model)
         self._batch_ended = now
-        self._batches += batches_together(self.model)
+        every = max(1, run.config.training.validation_steps // _POINTS)
+        is_due = not self._points or step // every > self._points[-1]["step"] // every
+        if is_due and ends_update(self.model, batch):
+            self._add_point(step, logs["loss"])
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):
             return
         self._last_line = now
         line = f"{fraction:4.0%}  step {step:,}, loss {logs['loss']:.3f}"
         if self._seconds:
-            line += f", {self._tokens_per_second():,.0f} tokens/s"
+            line += f", {self._speed():,.0f} tokens/s"
         line += f", {datetime.timedelta(seconds=round(elapsed))} elapsed"
         first_fraction, first_ended = self._first
         if fraction > first_fraction:
@@ -180,7 +195,7 @@ class Progress(keras.callbacks.Callback):
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         print(f"step {step:,}: {values}", file=sys.stderr, flush=True)
         self._validation_seconds += now - self._batch_ended
-        seconds = self._position.seconds
+        seconds, training = self._position.seconds, run.config.training
         line = {
             "step": step,
             "minutes": round(seconds / 60, 2),
@@ -191,40 +206,47 @@ class Progress(keras.callbacks.Callback):
             **metrics,
             "criterion": run.metric.name,
             "signature": run.signatures.get(run.metric.name, ""),
-            "learning_rates": [*self._rates.items()],
+            "left_out": self._position.batches_seen // training.accumulation_steps - step,
+            "training": self._points,
         }
-        self._rates.clear()
         if self._seconds:
-            line["tokens_per_second"] = round(self._tokens_per_second(), 1)
+            line["tokens_per_second"] = round(self._speed(), 1)
         path = run.directory.log_path
         with naming(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+        self._points = []
+        self._show_in_tensorboard(step, metrics)
+        self._tensorboard.flush()
 
     def close(self) -> None:
         """Erase the line of progress, even after an exception in `fit`."""
         if sys.stderr.isatty():
             print(_ERASE_LINE, end="", file=sys.stderr, flush=True)
 
-    def _tokens_per_second(self) -> float:
-        """Compute target tokens per second of training, without tracing and validation."""
-        batches, first = self._run.data.batches, batches_together(self.model)
-        return (self._batches - first) * batches.num_target_tokens / len(batches) / self._seconds
+    def _add_point(self, step: int, loss: float) -> None:
+        """Note how training is doing."""
+        point = {
+            "loss": float(loss),
+            "learning_rate": float(self.model.optimizer.learning_rate),
+            "gradient_norm": gradient_norm_of(self.model),
+        }
+        if self._batches > self._at_point[0]:
+            point["tokens_per_second"] = self._speed(*self._at_point)
+        self._at_point = self._batches, self._seconds
+        self._show_in_tensorboard(step, point)
+        rounded = {name: float(f"{value:.4g}") for name, value in point.items()}
+        self._points.append({"step": step, **rounded})
 
-
-class TensorBoardLog(keras.callbacks.Callback):
-    """Callback that writes the learning rate and all metrics for TensorBoard after each epoch.
-
-    `keras.callbacks.TensorBoard` counts epochs; this callback counts updates. It needs the package
-    `tensorboard`. Show the metrics with `tensorboard --logdir path`.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__()
-        self._writer = tf.summary.create_file_writer(os.path.realpath(path))
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        learning_rate = float(self.model.optimizer.learning_rate)
-        with self._writer.as_default(step=step_of(self.model)):
-            for name, value in {"learning_rate": learning_rate, **(logs or {})}.items():
+    def _show_in_tensorboard(self, step: int, values: dict[str, float]) -> None:
+        with self._tensorboard.as_default(step=step):
+            for name, value in values.items():
                 tf.summary.scalar(name, value)
-        self._writer.flush()
+
+    def _speed(self, batches: int = 0, seconds: float = 0.0) -> float:
+        """Compute target tokens per second of training, without tracing and validation.
+
+        The arguments tell how many batches, and their seconds, do not count.
+        """
+        data = self._run.data.batches
+        per_batch = data.num_target_tokens / len(data)
+        return (self._batches - batches) * per_batch / (self._seconds - seconds)

@@ -16,7 +16,7 @@ from tf_transformer.files import remove_leftovers
 from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
-from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, TensorBoardLog, ValidateMore
+from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, ValidateMore
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import gpus_by_driver, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
@@ -212,8 +212,6 @@ def _fit(
             run.directory.save_config(run.config)  # resumed with another budget
         run.directory.truncate_log(step_of(model))
         callbacks.append(progress)
-        if training.tensorboard:
-            callbacks.append(TensorBoardLog(run.directory.tensorboard_path))
     callbacks += [*enders, signals]
     model.stop_training = is_over
     with contextlib.closing(progress), signals:

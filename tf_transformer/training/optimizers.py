@@ -4,6 +4,7 @@ import functools
 from typing import Any, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -17,6 +18,8 @@ class Adam(keras.optimizers.Adam):
     Keras clips the gradients of each replica before it adds them up (Keras 3.15.1). The arguments
     `clipnorm` and `clipvalue` are therefore left out.
 
+    An update whose gradients are not all finite changes and counts nothing.
+
     Args:
         learning_rate: A float or a schedule.
         beta_1: Decay of the first moment (Kingma and Ba 2015).
@@ -27,6 +30,9 @@ class Adam(keras.optimizers.Adam):
         global_clipnorm: Limit of the global norm of the gradients, summed over all replicas; None
             for no limit (Pascanu et al. 2013, section 3.2).
         name: Name of the optimizer.
+
+    Attributes:
+        gradient_norm: The global norm of the newest gradients, before clipping.
 
     Example:
         >>> schedule = tt.NoamSchedule(d_model=512)
@@ -48,6 +54,9 @@ class Adam(keras.optimizers.Adam):
             learning_rate, beta_1, beta_2, epsilon, weight_decay=weight_decay, name=name
         )
         self.clip_norm = global_clipnorm  # not Keras' `global_clipnorm`, which would clip as well
+        # Not a variable of Keras, which would become a part of each checkpoint.
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.gradient_norm = tf.Variable(0.0, trainable=False, aggregation=first)
 
     def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
         """Update the variables, and count the update."""
@@ -58,32 +67,33 @@ class Adam(keras.optimizers.Adam):
         with tf.control_dependencies([g for g in grads if g is not None][-1:]):
             super().apply(grads, trainable_variables)
 
-    def _clip_gradients(self, grads: list) -> list:
-        """Return the gradients of this replica; the method below clips their sum."""
-        return grads
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: list[tuple]) -> list[tuple]:
-        """Add up the gradients of all replicas, once, and clip the sums by their global norm."""
-        if self.clip_norm is not None:
-            grads_and_vars = [(tf.convert_to_tensor(g), v) for g, v in grads_and_vars]
-        reduced = super()._all_reduce_sum_gradients(grads_and_vars)
-        if self.clip_norm is None:
-            return reduced
-        norm = tf.linalg.global_norm([gradient for gradient, _ in reduced])
-        scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        return [(gradient * tf.cast(scale, gradient.dtype), v) for gradient, v in reduced]
-
     def _backend_update_step(
-        self, grads: list, trainable_variables: list[tf.Variable], learning_rate: tf.Tensor
+        self, grads: list, trainable_variables: list[keras.Variable], learning_rate: tf.Tensor
     ) -> None:
+        """Add up the gradients of all replicas, clip the sums by their global norm, and update."""
+        # Tensors, for Keras would square an embedding's rows before it adds up those of the same
+        # token (Keras 3.15.1).
+        pairs = zip(map(tf.convert_to_tensor, grads), trainable_variables, strict=True)
+        pairs = self._all_reduce_sum_gradients([(gradient, v.value) for gradient, v in pairs])
+        norm = tf.linalg.global_norm([tf.cast(gradient, "float32") for gradient, _ in pairs])
+        self.gradient_norm.assign(norm)
+        is_finite = tf.math.is_finite(norm)
+        limit = np.inf if self.clip_norm is None else self.clip_norm
+        scale = tf.where(is_finite & (norm > limit), limit / norm, tf.cast(is_finite, "float32"))
         # Once for all variables: the learning rate with the correction of both moments' bias, the
         # decay and the constants, which would otherwise be a tenth of the graph of a training step.
         step = ops.cast(self.iterations + 1, "float32")
         correction = ops.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
-        constants = 0.0, self.beta_1, self.beta_2, self.epsilon
         kept = 1 - learning_rate * (self.weight_decay or 0.0)
-        scalars = learning_rate * correction, kept, *(tf.constant(c, "float32") for c in constants)
-        super()._backend_update_step(grads, trainable_variables, scalars)
+        scalars = learning_rate * correction, kept, self.beta_1, self.beta_2
+        nothing = 0.0, 1.0, 1.0, 1.0  # changes, if the gradients are 0 as well
+        scalars = [tf.where(is_finite, *both) for both in zip(scalars, nothing, strict=True)]
+        self.iterations.assign_sub(ops.cast(~is_finite, self.iterations.dtype))  # Keras adds 1
+        scalars += [tf.constant(number, "float32") for number in (0.0, self.epsilon)]
+        pairs = [(tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)), v) for g, v in pairs]
+        tf.__internal__.distribute.interim.maybe_merge_call(
+            self._distributed_tf_update_step, self._distribution_strategy, pairs, scalars
+        )
 
     def _apply_weight_decay(self, variables: list[keras.Variable]) -> None:
         """Do nothing, because `update_step` decays."""
@@ -92,19 +102,18 @@ class Adam(keras.optimizers.Adam):
         self, gradient: Any, variable: tf.Variable, scalars: tuple[tf.Tensor, ...]
     ) -> None:
         # One operation instead of Keras' 16, which took a third of the time of building the graph.
-        # Keras would also square the rows of an embedding's gradient before it adds up those of the
-        # same token (Keras 3.15.1). The tensor adds them up first, with the rows of all replicas.
         index = self._get_variable_index(variable)
         moments = self._momentums[index].value, self._velocities[index].value
-        rate, kept, zero, beta_1, beta_2, epsilon = (tf.cast(x, variable.dtype) for x in scalars)
+        rate, kept, beta_1, beta_2, zero, epsilon = (tf.cast(x, variable.dtype) for x in scalars)
         if self.weight_decay is not None and self._use_weight_decay(variable):
             variable.assign(variable * kept)
-        gradient = tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+        gradient = tf.cast(gradient, variable.dtype)
         if variable.dtype == tf.bfloat16:
             # The operation below has no such kernel for GPUs, and would round 0.999 to 1.
             mean, square = moments
-            mean.assign_add((gradient - mean) * (1 - self.beta_1))
-            square.assign_add((gradient**2 - square) * (1 - self.beta_2))
+            new_1, new_2 = (tf.cast(1 - beta, variable.dtype) for beta in scalars[2:4])
+            mean.assign_add((gradient - mean) * new_1)
+            square.assign_add((gradient**2 - square) * new_2)
             variable.assign_sub(rate * mean / (tf.sqrt(square) + epsilon))
             return
         tf.raw_ops.ResourceApplyAdam(
@@ -255,3 +264,11 @@ class GradientAccumulation(keras.optimizers.Optimizer):
 def step_of(model: keras.Model) -> int:
     """Return the number of updates of a model so far."""
     return int(model.optimizer.iterations.numpy())
+
+
+def gradient_norm_of(model: keras.Model) -> float:
+    """Return the global norm of the gradients of a model's newest update."""
+    optimizer = model.optimizer
+    while hasattr(optimizer, "inner_optimizer"):
+        optimizer = optimizer.inner_optimizer
+    return float(optimizer.gradient_norm.numpy())

@@ -103,8 +103,11 @@ class TrainingStep:
         gradients, sums, after = zip(*results, strict=True)
         for seed, value in zip(seeds, after[0], strict=True):
             seed.assign(value)
-        for total, *parts in zip(self._sums, *sums, strict=True):
-            total.assign_add(tf.add_n(parts))
+        sums = [tf.add_n(parts) for parts in zip(*sums, strict=True)]
+        # A batch whose loss is not finite is no part of a mean; `Adam` leaves its update out.
+        is_finite = tf.reduce_all(tf.math.is_finite(sums))
+        for total, value in zip(self._sums, sums, strict=True):
+            total.assign_add(tf.where(is_finite, value, tf.zeros_like(value)))
         # An operation of this graph, for whose input an optimizer waits: see `Adam.apply`.
         total = [
             None if g[0] is None else tf.identity(tf.add_n(g)) for g in zip(*gradients, strict=True)

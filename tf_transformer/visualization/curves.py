@@ -39,10 +39,11 @@ def plot_history(logs: Sequence[tuple[str, Sequence[Mapping[str, float]]]]) -> F
     for axes, (title, metrics) in zip(grid.flat, _PANELS.items(), strict=True):
         for number, (_, log) in enumerate(logs):
             for metric, style in metrics.items():
-                found = [line for line in log if metric in line]
-                # A line may hold values between the validation before it and its own.
-                found = [(*x.get(f"{metric}s", ()), (x["step"], x[metric])) for x in found]
-                points = np.array([*itertools.chain(*found)])
+                lines = [line for line in log if metric in line]
+                if metric == "learning_rate":  # which rises and falls between validations
+                    between = [(*line.get("training", ()), line) for line in lines]
+                    lines = [*itertools.chain(*between)]
+                points = np.array([(line["step"], line[metric]) for line in lines])
                 marker = "o" if len(points) < _FEW else None
                 if len(points):
                     axes.plot(*points.T, style, color=f"C{number}", marker=marker, markersize=3)
