@@ -131,11 +131,10 @@ class Marks:
         self._all = self.symbols.all
         require_pattern(pattern)
         specs = [tf.TensorSpec([None], tf.string)]
-        self._has_pieces = tf.function(self.has_pieces, specs, autograph=False)
         self._mark_pairs = tf.function(self.mark_pairs, 2 * specs, autograph=False)
         others = [symbol for symbol in symbols if symbol not in self._all]
         with tf.init_scope():
-            may_be = self._has_pieces(tf.constant(others, tf.string)).numpy()
+            may_be = self.has_pieces(tf.constant(others, tf.string)).numpy()
         self.no_pieces = [other for other, is_piece in zip(others, may_be, strict=True) if is_piece]
 
     @classmethod
@@ -166,19 +165,16 @@ class Marks:
         """Put marks in place of the pieces that a source and its target have equally often."""
         sources, targets = self.split(source), self.split(target)
         of_source, of_target = sources.first_pieces(), targets.first_pieces()
-        is_same = of_source[:, :, None] == of_target[:, None]
 
-        def occurrences(pieces: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            """Return how often each piece `(B, P)` occurs, and how often up to itself."""
+        def rank(pieces: tf.Tensor) -> tf.Tensor:
+            """Return how often each piece `(B, P)` occurs up to itself."""
             equal = tf.cast(pieces[:, :, None] == pieces[:, None], tf.int32)
-            before = tf.linalg.band_part(equal, -1, 0)
-            return tf.reduce_sum(equal, axis=2), tf.reduce_sum(before, axis=2)
+            return tf.reduce_sum(tf.linalg.band_part(equal, -1, 0), axis=2)
 
-        total, rank = occurrences(of_source)
-        _, target_rank = occurrences(of_target)
-        in_target = tf.reduce_sum(tf.cast(is_same, tf.int32), axis=2)
-        columns = self._columns(of_source, (total == in_target) & ~_is_text(of_source, source))
-        is_same &= rank[:, :, None] == target_rank[:, None]
+        is_common = _counts(of_source, of_source) == _counts(of_source, of_target)
+        columns = self._columns(of_source, is_common & ~_is_text(of_source, source))
+        is_same = of_source[:, :, None] == of_target[:, None]
+        is_same &= rank(of_source)[:, :, None] == rank(of_target)[:, None]
         of_partner = tf.reduce_max(tf.where(is_same, columns[:, :, None], -1), axis=1)
         table = self._table(of_source, columns)
         source, target = self._joined(sources, columns), self._joined(targets, of_partner)
@@ -187,7 +183,7 @@ class Marks:
     def mark_lists(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Do in Python what `mark_pairs` does in a graph."""
         sides = [tf.constant(side, tf.string) for side in zip(*pairs, strict=True)]
-        has_pieces = self._has_pieces(sides[0]).numpy() & self._has_pieces(sides[1]).numpy()
+        has_pieces = self.has_pieces(sides[0]).numpy() & self.has_pieces(sides[1]).numpy()
         pairs = list(pairs)
         if (rows := has_pieces.nonzero()[0]).size:
             found = self._mark_pairs(*(tf.gather(side, rows) for side in sides))
@@ -225,13 +221,9 @@ class Marks:
         of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
         of_texts = tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
 
-        def counts(pieces: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-            equal = pieces[..., :, None] == others[..., None, :]
-            return tf.reduce_sum(tf.cast(equal & (pieces != "")[..., None], tf.int32), axis=-1)
-
         source = of_source[:, None]
-        lost = counts(source, source) != counts(source, of_texts)
-        invented = (counts(of_texts, source) == 0) & (of_texts != "")
+        lost = (_counts(source, source) != _counts(source, of_texts)) & (source != "")
+        invented = (_counts(of_texts, source) == 0) & (of_texts != "")
         return tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1)
 
     def split(self, text: tf.Tensor) -> Parts:
@@ -296,6 +288,12 @@ def _is_text(pieces: tf.Tensor, text: tf.Tensor) -> tf.Tensor:
     is_alone = tf.strings.regex_full_match(text, rf"[^\p{{L}}]*{_AMBIGUOUS}[^\p{{L}}]*")
     is_text = tf.strings.regex_full_match(pieces, _AMBIGUOUS) & is_alone[:, None]
     return is_text & ~tf.strings.regex_full_match(pieces, _OF_HTML)
+
+
+def _counts(pieces: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Return how often each of the pieces `(…, P)` is among others `(…, Q)`, int32 `(…, P)`."""
+    equal = pieces[..., :, None] == others[..., None, :]
+    return tf.reduce_sum(tf.cast(equal, tf.int32), axis=-1)
 
 
 def _is_term(pieces: tf.Tensor) -> tf.Tensor:

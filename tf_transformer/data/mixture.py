@@ -16,16 +16,13 @@ class TaggedText(ChangedText):
     tag: str
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return map(self._tagged, self.text)
+        for source, target in self.text:
+            yield f"{self.tag} {source}" if self.tag and source else source, target
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """Identifier of the text and its tag."""
         return self.derived_fingerprint(self.text.fingerprint, self.tag)
-
-    def _tagged(self, pair: tuple[str, str]) -> tuple[str, str]:
-        source, target = pair
-        return f"{self.tag} {source}" if self.tag and source else source, target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -212,7 +212,11 @@ class TextFiles(SentencePairs):
         self.shards = list(zip(*([path for _, path in side] for side in sides), strict=True))
         paths = [path for shard in self.shards for path in shard]
         for path in paths:
-            require_regular(path)
+            if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a terminal
+                raise DataError(
+                    f"{path}: can be read only once, but is read again, also to resume; give a "
+                    f"regular file"
+                )
         self._num_pairs, self.num_blank, self._stamps = 0, 0, {}
         self._observers = observers
         self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
@@ -434,12 +438,3 @@ class _Stamp(NamedTuple):
         found = path.stat()
         times = found.st_size, found.st_mtime_ns, found.st_ctime_ns
         return known if known and times == known[:3] else cls(*times, sha256(path))
-
-
-def require_regular(path: FilePath) -> None:
-    """Raise a `DataError` if a file is a pipe or a terminal, which can be read only once."""
-    path = Path(path)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise DataError(
-            f"{path}: can be read only once, but is read again, also to resume; give a regular file"
-        )

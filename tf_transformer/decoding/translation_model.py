@@ -77,25 +77,19 @@ def split_cache(
         raise ValueError(f"cache has the unknown part {unknown[0]!r}; known are {_PARTS}.")
     constants, *parts = (cache.get(name, {}) for name in _PARTS)
     source, target = tf.nest.map_structure(tf.convert_to_tensor, parts)
+    start = tuple(constraint.start() for constraint in constraints)
 
     def step(token_ids: tf.Tensor, index: tf.Tensor, source: Any, target: Any) -> Any:
-        parts = {"constants": constants, "source": source, "target": target}
+        parts = {"constants": constants, "source": source["model"], "target": target["model"]}
         logits, cache = decode_step(token_ids, index, parts)
-        logits = tf.cast(logits, tf.float32)
-        return logits, logits, cache["target"]
-
-    def constrained_step(token_ids: tf.Tensor, index: tf.Tensor, source: Any, target: Any) -> Any:
-        logits, allowed, of_model = step(token_ids, index, source["model"], target["model"])
+        logits = allowed = tf.cast(logits, tf.float32)
         states = []
         for constraint, state in zip(constraints, target["states"], strict=True):
             arguments = token_ids, index, source["limits"], logits.shape[-1], state
             may_follow, state = constraint.step(*arguments)
             allowed = tf.where(may_follow, allowed, float("-inf"))
             states.append(state)
-        return logits, allowed, {"model": of_model, "states": tuple(states)}
+        return logits, allowed, {"model": cache["target"], "states": tuple(states)}
 
-    if not constraints:
-        return step, source, target
-    states = tuple(constraint.start() for constraint in constraints)
-    source, target = {"model": source, "limits": limits}, {"model": target, "states": states}
-    return constrained_step, source, target
+    source = {"model": source, "limits": limits if constraints else ()}
+    return step, source, {"model": target, "states": start}

@@ -48,11 +48,7 @@ _LAYER = {  # ours: theirs
 }
 _HEAD, _TRANSFORM = "cls.predictions.", "cls.predictions.transform."
 # The heads for other tasks, which compute nothing here.
-_OTHER_TASKS = {
-    f"{head}.{kind}"
-    for head in ("pooler.dense", "bert.pooler.dense", "cls.seq_relationship")
-    for kind in ("weight", "bias")
-}
+_OTHER_TASKS = "pooler.dense.", "bert.pooler.dense.", "cls.seq_relationship."
 
 
 def read_bert(folder: pathlib.Path) -> ForeignModel:
@@ -81,9 +77,9 @@ def read_bert(folder: pathlib.Path) -> ForeignModel:
     fill = functools.partial(_fill, tensors)
     # Source and target share the positions.
     max_length = (config.max_positions - 1) // 2
+    read = [path, tensors.path]
     # The model of a sentence embedding has no limit of its own.
-    model = ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0)
-    return model._replace(files=[path, tensors.path])
+    return ForeignModel(config, tokenizer, tokenizer, fill, False, max_length, 2.0, read)
 
 
 def _tokenizer(folder: pathlib.Path) -> WordPieceTokenizer:
@@ -133,4 +129,4 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
     if projection.bias is not None:
         bias = tensors.take(f"{_HEAD}bias", f"{_HEAD}decoder.bias")
         put([projection.bias], [bias[:size]], f"{_HEAD}bias")
-    tensors.require_all_used(_OTHER_TASKS)
+    tensors.require_all_used(*_OTHER_TASKS)

@@ -42,7 +42,7 @@ class ForeignModel(NamedTuple):
     allow_unknown: bool
     max_length: int
     max_length_ratio: float
-    files: Sequence[pathlib.Path] = ()
+    files: Sequence[pathlib.Path]
     notes: Sequence[str] = ()
 
 

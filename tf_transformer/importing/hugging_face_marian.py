@@ -79,25 +79,23 @@ def read_hugging_face_marian(folder: pathlib.Path) -> ForeignModel:
         of_search = folder / "generation_config.json"
         search = read_json(of_search)
         dropped = {name: _OF_SEARCH.get(name, 0) for name in search if name not in _KEPT}
-    config, max_length = _config(path, theirs), theirs.get("max_position_embeddings")
+    shares = theirs.get("share_encoder_decoder_embeddings", True)
+    config, max_length = _config(path, theirs, shares), theirs.get("max_position_embeddings")
     if type(max_length) is not int or max_length < 2:
         raise ForeignModelError(f"{path}: max_position_embeddings is {max_length!r}, no number.")
-    tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search)
+    tensors, tokenizers = read_weights(folder), _tokenizers(folder, theirs, search, shares)
     never = [tokenizers[1].pad_id, *_never_produced(of_search, search, tokenizers[1].vocab_size)]
-    shares = theirs.get("share_encoder_decoder_embeddings", True)
     fill = functools.partial(_fill, tensors, never, shares, max_length)
-    # Of a search without a limit for short sources, only the largest length stays.
-    model = ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length))
-    notes = not_carried_over(of_search, search, dropped)
     read = [path, tensors.path, *(folder / name for name in _FILES if (folder / name).is_file())]
-    return model._replace(files=read, notes=notes)
+    notes = not_carried_over(of_search, search, dropped)
+    # Of a search without a limit for short sources, only the largest length stays.
+    return ForeignModel(config, *tokenizers, fill, True, max_length, float(max_length), read, notes)
 
 
-def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
+def _config(path: pathlib.Path, theirs: dict[str, Any], shares: bool) -> TransformerConfig:
     sizes = "attention_heads", "ffn_dim"
     same = {f"decoder_{size}": (theirs.get(f"encoder_{size}"),) for size in sizes}
     ties = theirs.get("tie_word_embeddings", True)
-    shares = theirs.get("share_encoder_decoder_embeddings", True)
     return config_of(
         path,
         theirs,
@@ -113,7 +111,7 @@ def _config(path: pathlib.Path, theirs: dict[str, Any]) -> TransformerConfig:
 
 
 def _tokenizers(
-    folder: pathlib.Path, theirs: dict[str, Any], search: dict[str, Any]
+    folder: pathlib.Path, theirs: dict[str, Any], search: dict[str, Any], shares: bool
 ) -> list[VocabularyTokenizer]:
     for name in (f"{name}_token_id" for name in _IDS):
         ours, of_search = map(_only, (theirs.get(name), search.get(name)))
@@ -123,7 +121,6 @@ def _tokenizers(
                 f"generation_config.json. Correct one of them."
             )
         theirs = {**theirs, name: of_search if ours is None else ours}
-    shares = theirs.get("share_encoder_decoder_embeddings", True)
     tokenizers = []
     for side in ("source", "target"):
         path = folder / ("vocab.json" if side == "source" or shares else "target_vocab.json")

@@ -128,9 +128,9 @@ def read_marian(folder: pathlib.Path, config: pathlib.Path | None = None) -> For
     allows, factor = decoder.get("allow-unk") == "true", decoder.get("max-length-factor", 3)
     if (ratio := float(factor)) <= 0:
         raise ForeignModelError(f"{found[0]}: max-length-factor is {factor}, and must be above 0.")
-    model = ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio)
+    read = [*found, npz, *dict.fromkeys((*paths, *splitters))]
     notes = not_carried_over(found[0], decoder, _OF_SEARCH) if found else []
-    return model._replace(files=[*found, npz, *dict.fromkeys((*paths, *splitters))], notes=notes)
+    return ForeignModel(ours, *tokenizers, fill, allows, _MAX_LENGTH, ratio, read, notes)
 
 
 def _files(folder: pathlib.Path, names: list[str] | None, pattern: str) -> list[pathlib.Path]:
@@ -199,7 +199,7 @@ def _fill(tensors: Tensors, sizes: list[int], model: Transformer) -> None:
         kernel = tensors.take(f"{_OUTPUT}_W", f"{_OUTPUT}_Wt")
         rows = kernel if f"{_OUTPUT}_Wt" in tensors else kernel.T
         put([projection.kernel], [_padded(rows, padded_size, 0.0).T], f"{_OUTPUT}_W")
-    tensors.require_all_used({_CONFIG})
+    tensors.require_all_used(_CONFIG)
 
 
 def _padded(rows: np.ndarray, size: int, value: float) -> np.ndarray:

@@ -85,11 +85,10 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     tensors = read_checkpoint(folder)
     ours = _config(folder / "model_description.py", tensors)
     fill = functools.partial(_fill, tensors)
-    # Their limit does not depend on the source.
-    model = ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH))
-    notes = not_carried_over(found[0], params, _OF_SEARCH)
     read = [found[0], tensors.path, *dict.fromkeys(read)]
-    return model._replace(files=read, notes=notes)
+    notes = not_carried_over(found[0], params, _OF_SEARCH)
+    # Their limit does not depend on the source.
+    return ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH), read, notes)
 
 
 def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:

@@ -8,7 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -89,9 +89,12 @@ class Tensors(dict[str, np.ndarray]):
         """Return an array of characters as text, without the NUL bytes at its end."""
         return self[name].tobytes().rstrip(b"\0").decode()
 
-    def require_all_used(self, others: Set[str] = frozenset()) -> None:
-        """Raise a `ForeignModelError` if an array was not taken, and is not one of `others`."""
-        if unknown := sorted(self._unused - others):
+    def require_all_used(self, *others: str) -> None:
+        """Raise a `ForeignModelError` if an array was not taken.
+
+        Arrays whose names begin with one of `others` may be left.
+        """
+        if unknown := sorted(name for name in self._unused if not name.startswith(others)):
             raise ForeignModelError(
                 f"{self.path}: has weights that this architecture lacks, such as {unknown[0]}. "
                 f"It is another architecture."

@@ -63,42 +63,32 @@ class TeacherForcing:
         """Compute how much each target token attends to each source token, when it is predicted.
 
         Returns:
-            The dict of `attend`, and in it the `attention`, float32 `(B, T, S)`, whose rows sum to
-            1 and are 0 in the padding: the mean of all layers but the first, which hardly aligns
-            where there are others. It was better than any one layer of five models.
-        """
-        found, layers = self.attend(source, target)
-        # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
-        attention = tf.reduce_mean(tf.stack(layers[1:] or layers), axis=0)[:, :-1]
-        is_source = tf.sequence_mask(found["source_lengths"], tf.shape(attention)[2])
-        is_target = tf.sequence_mask(found["target_lengths"], tf.shape(attention)[1])
-        attention = tf.where(is_target[:, :, None] & is_source[:, None], attention, 0.0)
-        # In bfloat16 the rows sum only approximately to 1.
-        attention = tf.math.divide_no_nan(attention, tf.reduce_sum(attention, 2, keepdims=True))
-        return {**found, "attention": attention}
-
-    def attend(
-        self, source: tf.Tensor, target: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor]]:
-        """Compute the attention of every layer to the source.
-
-        Returns:
-            A dict of `source_subwords` string `(B, S)`, the end last, `target_subwords` string
-            `(B, T)`, without an end (both padded with empty strings), `source_lengths` and
-            `target_lengths` int32 `(B,)`, and `truncated` bool `(B,)`. Second, a list of the mean
-            of the heads of each layer, float32 `(B, T + 1, S)`; row t predicts target token t.
+            `source_subwords` string `(B, S)`, the end last, `target_subwords` string `(B, T)`,
+            without an end (both padded with empty strings), `source_lengths` and `target_lengths`
+            int32 `(B,)`, `truncated` bool `(B,)`, and the `attention`, float32 `(B, T, S)`, whose
+            rows sum to 1 and are 0 in the padding: the mean of all heads of all layers but the
+            first, which hardly aligns where there are others. It was better than any one layer of
+            five models.
         """
         source, target, truncated = self._tokens(source, target)
         inputs = self._inputs(source, target)
         cross = self.model(inputs, training=False, return_attention_scores=True)[1]["cross"]
         layers = [tf.reduce_mean(tf.cast(scores, tf.float32), axis=1) for scores in cross]
-        subwords = {
+        # Row t predicts token t; its input is token t - 1, or the begin token in row 0.
+        attention = tf.reduce_mean(tf.stack(layers[1:] or layers), axis=0)[:, :-1]
+        is_source = tf.sequence_mask(source.row_lengths(), tf.shape(attention)[2])
+        is_target = tf.sequence_mask(target.row_lengths(), tf.shape(attention)[1])
+        attention = tf.where(is_target[:, :, None] & is_source[:, None], attention, 0.0)
+        # In bfloat16 the rows sum only approximately to 1.
+        attention = tf.math.divide_no_nan(attention, tf.reduce_sum(attention, 2, keepdims=True))
+        return {
             "source_subwords": self.source.tokenizer.id_to_string(source).to_tensor(""),
             "target_subwords": self.target.tokenizer.id_to_string(target).to_tensor(""),
+            "attention": attention,
             "source_lengths": tf.cast(source.row_lengths(), tf.int32),
             "target_lengths": tf.cast(target.row_lengths(), tf.int32),
+            "truncated": truncated,
         }
-        return {**subwords, "truncated": truncated}, layers
 
     def _tokens(
         self, source: tf.Tensor, target: tf.Tensor

@@ -1,36 +1,28 @@
 """Tokenizers with further subwords, each one token wherever it occurs in a text."""
 
-import functools
 from collections.abc import Iterable
 
 from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.tokenizers.sentencepiece import FileTokenizer, SentencePieceTokenizer
 from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer
+from tf_transformer.tokenizers.wordpiece import WordPieceTokenizer
 
 
-@functools.singledispatch
 def with_symbols(tokenizer: FileTokenizer, symbols: Iterable[str]) -> FileTokenizer:
     """Return a tokenizer that also has the symbols, after its own subwords.
 
     A `WordPieceTokenizer` is returned as it is: no model that translates has one.
     """
-    return tokenizer
-
-
-@with_symbols.register
-def _(tokenizer: SentencePieceTokenizer, symbols: Iterable[str]) -> FileTokenizer:
-    model = _with_pieces(tokenizer.model, tokenizer.vocab_size, symbols)
-    return tokenizer if model == tokenizer.model else SentencePieceTokenizer(model)
-
-
-@with_symbols.register
-def _(tokenizer: VocabularyTokenizer, symbols: Iterable[str]) -> FileTokenizer:
-    if not (symbols := [s for s in symbols if s not in tokenizer.user_symbols]):
-        return tokenizer  # the splitter must not see its tags
-    table = _with_pieces(tokenizer.table, tokenizer.vocab_size, symbols)
-    size = len(sentencepiece_model_pb2.ModelProto.FromString(tokenizer.splitter).pieces)
-    return VocabularyTokenizer(table, _with_pieces(tokenizer.splitter, size, symbols))
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return tokenizer
+    # The splitter of a table must not see the tags of the table, and its own ids do not matter.
+    new = [symbol for symbol in symbols if symbol not in tokenizer.user_symbols]
+    splitter = _with_pieces(tokenizer.splitter, tokenizer.vocab_size, new)
+    if not isinstance(tokenizer, VocabularyTokenizer):
+        return SentencePieceTokenizer(splitter)
+    table = _with_pieces(tokenizer.table, tokenizer.vocab_size, new)
+    return VocabularyTokenizer(table, splitter)
 
 
 def _with_pieces(model: bytes, size: int, symbols: Iterable[str]) -> bytes:

@@ -1,7 +1,9 @@
 """Marks: reserved subwords that stand for pieces of a text, such as placeholders and tags."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 # Characters of Unicode's private use area, which no subword but a mark contains. The plain ones
 # stand for a piece, and an opening and a closing one for the two tags of a pair.
@@ -13,17 +15,21 @@ RESERVED = frozenset(map(chr, range(0xF500, 0xF600)))
 RESERVED_PATTERN = r"[\x{F500}-\x{F5FF}]"  # of RE2
 
 
-class MarkSymbols(NamedTuple):
-    """Marks as characters."""
+class _Kinds(NamedTuple, Generic[T]):
+    """The three kinds of marks, each in the order of its numbers."""
 
-    plain: tuple[str, ...]
-    opening: tuple[str, ...]
-    closing: tuple[str, ...]
+    plain: tuple[T, ...] = ()
+    opening: tuple[T, ...] = ()
+    closing: tuple[T, ...] = ()
 
     @property
-    def all(self) -> list[str]:
+    def all(self) -> list[T]:
         """The plain, the opening and the closing marks."""
         return [*self.plain, *self.opening, *self.closing]
+
+
+class MarkSymbols(_Kinds[str]):
+    """Marks as characters."""
 
     @classmethod
     def first(cls, count: int) -> "MarkSymbols":
@@ -32,17 +38,8 @@ class MarkSymbols(NamedTuple):
         return cls(*(tuple(map(chr, range(first, first + size))) for first, size in kinds))
 
 
-class MarkIds(NamedTuple):
-    """The token ids of the marks of a vocabulary, each kind in the order of its numbers."""
-
-    plain: tuple[int, ...] = ()
-    opening: tuple[int, ...] = ()
-    closing: tuple[int, ...] = ()
-
-    @property
-    def all(self) -> list[int]:
-        """The ids of the plain, the opening and the closing marks."""
-        return [*self.plain, *self.opening, *self.closing]
+class MarkIds(_Kinds[int]):
+    """The token ids of the marks of a vocabulary."""
 
     @classmethod
     def of(cls, subwords: Iterable[str]) -> "MarkIds":

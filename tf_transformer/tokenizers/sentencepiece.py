@@ -69,6 +69,11 @@ class FileTokenizer:
         """Write the model: a `.model` file of SentencePiece, or the JSON of `wordpiece_model`."""
         pathlib.Path(path).write_bytes(self.model)
 
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts, without begin and end ids, as the graph finds them."""
+        require_list(texts)
+        return self.tokenize(tf.constant(list(texts), tf.string)).to_list()
+
 
 class SentencePieceTokenizer(FileTokenizer):
     """A tokenizer that converts text to subword ids and back (Kudo & Richardson 2018).
@@ -220,7 +225,8 @@ class SentencePieceTokenizer(FileTokenizer):
     @functools.cached_property
     def user_symbols(self) -> list[str]:
         """The texts that are one subword wherever they occur, such as tags and marks."""
-        return user_symbols_of(self.splitter)
+        proto = sentencepiece_model_pb2.ModelProto.FromString(self.splitter)
+        return [piece.piece for piece in proto.pieces if piece.type == piece.USER_DEFINED]
 
     @functools.cached_property
     def graph_resource(self) -> tensorflow_text.SentencepieceTokenizer:
@@ -246,12 +252,6 @@ def library_of(model: bytes) -> sentencepiece.SentencePieceProcessor:
             "no SentencePiece model, or a damaged one. Restore it from a copy or train anew."
         ) from None
     return library
-
-
-def user_symbols_of(model: bytes) -> list[str]:
-    """Return the texts that a model never splits."""
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    return [piece.piece for piece in proto.pieces if piece.type == piece.USER_DEFINED]
 
 
 def graph_tokenizer(

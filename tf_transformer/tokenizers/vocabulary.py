@@ -12,11 +12,11 @@ import tensorflow_text
 from sentencepiece import sentencepiece_model_pb2
 
 from tf_transformer.tokenizers.sentencepiece import (
+    FileTokenizer,
     SentencePieceTokenizer,
     graph_tokenizer,
     library_of,
     naming,
-    require_list,
 )
 
 _TAG = r">>.*?<<"
@@ -52,12 +52,12 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         super().__init__(model)
         self.table, self.splitter = model, splitter
         self.model = model + splitter  # which together identify the tokenizer
-        self._splitter = library_of(splitter)
         subwords = self.subwords(range(self.vocab_size))
         self._ids = {subword: index for index, subword in enumerate(subwords)}
         tags = sorted(tags_in(subwords), key=self._ids.get)
         # The splitter's own control symbols stand for no text, so that it never reads them.
-        own = map(self._splitter.is_control, map(self._splitter.piece_to_id, tags))
+        library = library_of(splitter)
+        own = map(library.is_control, map(library.piece_to_id, tags))
         controls = (self._library.is_control(self._ids[tag]) for tag in tags)
         self.tags = [tag for tag, c, o in zip(tags, controls, own, strict=True) if c and not o]
         self._symbols = [tag for tag in tags if tag not in self.tags]  # the splitter reads them
@@ -74,17 +74,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         pathlib.Path(path).write_bytes(self.splitter)
         pathlib.Path(path).with_suffix(TABLE).write_bytes(self.table)
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of texts, without begin and end ids."""
-        require_list(texts)
-        return [self._encode(text) for text in texts]
-
-    def _encode(self, text: str) -> list[int]:
-        found = re.match(f"(?s){_TAG}", text)
-        is_cut = found and self.tags and found[0] not in self._symbols
-        tag = [found[0]] if is_cut else []
-        subwords = self._splitter.encode(text[len("".join(tag)) :], out_type=str)
-        return [self._ids.get(subword, self.unk_id) for subword in tag + subwords]
+    encode = FileTokenizer.encode  # the graph alone knows how tags are cut off
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Convert texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""

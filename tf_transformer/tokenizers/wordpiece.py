@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 import tensorflow_text
 
-from tf_transformer.tokenizers.sentencepiece import FileTokenizer, TokenizerError, require_list
+from tf_transformer.tokenizers.sentencepiece import FileTokenizer, TokenizerError
 
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "bos": "[CLS]", "eos": "[SEP]", "mask": "[MASK]"}
 CONTINUED = "##"  # the beginning of a subword that continues a word
@@ -77,11 +77,6 @@ class WordPieceTokenizer(FileTokenizer):
             raise TokenizerError("has a subword twice.")
         self.vocab_size = len(ids)
         self.pad_id, self.unk_id, self.bos_id, self.eos_id, _ = map(ids.get, SPECIAL.values())
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of texts, without begin and end ids."""
-        require_list(texts)
-        return self.tokenize(tf.constant(list(texts), tf.string)).to_list()
 
     def subwords(self, ids: Iterable[int]) -> list[str]:
         """Return the subwords of token ids."""
