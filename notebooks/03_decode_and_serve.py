@@ -56,14 +56,27 @@ tf.get_logger().setLevel("ERROR")
 #
 # German to English on the built-in phrasebook, with two layers and small batches so that it takes
 # two minutes. It makes some mistakes still, which is good for what follows: a search has
-# nothing to decide where the model is sure of everything.
+# nothing to decide where the model is sure of everything. The marks are for
+# [a section below](#What-must-come-out-as-it-went-in).
 
 # %%
 corpus = tt.phrasebook(num_train=2_000 if quick else 20_000)
+marks = tt.Marks(4)
 tokenizer = tt.SentencePieceTokenizer.train(
-    [*corpus.train.sources, *corpus.train.targets], vocab_size=2_000, character_coverage=1.0
+    [*corpus.train.sources, *corpus.train.targets],
+    vocab_size=2_000,
+    character_coverage=1.0,
+    user_symbols=marks.symbols.all,
 )
-batches = tt.TokenBatches.from_text(corpus.train, tokenizer, tokenizer, batch_tokens=1024, seed=0)
+batches = tt.TokenBatches.from_text(
+    corpus.train,
+    tokenizer,
+    tokenizer,
+    batch_tokens=1024,
+    seed=0,
+    marks=marks,
+    mark_practice=0.05,  # the part of the sentences in which they stand for words
+)
 
 config = tt.preset("tiny", tokenizer.vocab_size, tokenizer.vocab_size)
 model = tt.Transformer(dataclasses.replace(config, num_layers=2, dropout_rate=0.0))
@@ -348,24 +361,24 @@ for axes, name in ((left, "tokens / tokens of the reference"), (right, "BLEU")):
 # One of these texts, its hypotheses, and their scores with three penalties; the best has a star.
 
 # %%
-marks = (0.0, 1.0) if quick else (0.0, 1.0, 2.0)
+few = (0.0, 1.0) if quick else (0.0, 1.0, 2.0)
 
 
 def bleu_of(beam_size, length_penalty, n):
     return tt.corpus_score([best[beam_size, length_penalty][n].text], [wanted[n]]).bleu
 
 
-chosen = max(range(len(wanted)), key=lambda n: bleu_of(4, marks[-1], n) - bleu_of(4, 0.0, n))
+chosen = max(range(len(wanted)), key=lambda n: bleu_of(4, few[-1], n) - bleu_of(4, 0.0, n))
 print(f"source    {longer[chosen]}\nreference {wanted[chosen]}\n")
-hypotheses = list({h.text: h for h in (best[4, p][chosen] for p in marks)}.values())
+hypotheses = list({h.text: h for h in (best[4, p][chosen] for p in few)}.values())
 scores = np.array(
-    [[score_of(h.log_prob, h.length + (not h.truncated), p) for p in marks] for h in hypotheses]
+    [[score_of(h.log_prob, h.length + (not h.truncated), p) for p in few] for h in hypotheses]
 )
-for p, found in zip(marks, scores.max(axis=0), strict=True):
+for p, found in zip(few, scores.max(axis=0), strict=True):
     assert abs(best[4, p][chosen].score - found) < 1e-3
 for h, row, is_best in zip(hypotheses, scores, scores == scores.max(axis=0), strict=True):
     print(f"{h.text}\n    {h.length} tokens, log P {h.log_prob:.2f}", end="")
-    for p, score, star in zip(marks, row, is_best, strict=True):
+    for p, score, star in zip(few, row, is_best, strict=True):
         print(f"; penalty {p}: {score:.2f}{'*' if star else ''}", end="")
     print()
 
@@ -489,6 +502,52 @@ n_best[0]
 # %% [markdown]
 # Log-probabilities of different sources do not compare, but those of one source do: a small
 # distance between the first and the second says that the model was in doubt.
+#
+# ## What must come out as it went in
+#
+# A placeholder is no word to translate, and a tag belongs around its words. A model that reads
+# both as text loses some of them. So the tokenizer has reserved subwords, *marks*: the `Translator`
+# puts them in place of what a regular expression finds, and puts the pieces back at the end.
+
+# %%
+text = "<b>Guten Morgen</b>, {name}! Wo ist der Bahnhof?"
+(marked,) = marks.mark(tf.constant([text])).text.numpy()
+names = {symbol: f"[{number}]" for number, symbol in enumerate(marks.symbols.all)}
+subwords = tokenizer.subwords(*tokenizer.encode([marked.decode()]))
+print(text, " ".join(names.get(subword, subword) for subword in subwords), sep="\n")
+print(translator(text))
+
+# %% [markdown]
+# Training has shown the marks in place of words that correspond, and around them. That teaches
+# where they belong, and the search makes sure of them: it remembers which marks it still owes. The
+# others have no probability, and neither has the end while there is one to come. Here are sentences
+# that the model has not seen, with two tags and a placeholder put between their words:
+
+# %%
+pieces = ["<b>", "</b>", "{count}"]
+inserted = []
+for source in sources:
+    first_word, *words = source.split()
+    words.insert(len(words) // 2, pieces[2])
+    inserted.append(" ".join([f"{pieces[0]}{first_word}{pieces[1]}", *words]))
+translations = translator(inserted)
+num_kept = sum(all(text.count(piece) == 1 for piece in pieces) for text in translations)
+print(f"{num_kept} of {len(inserted)} translations have the three pieces, each of them once.")
+assert num_kept == len(inserted)
+for source, translation in zip(inserted[:3], translations, strict=False):
+    print(f"{source}\n    {translation}")
+
+# %% [markdown]
+# A term of a glossary is a mark, too, whose piece is the translation that you want:
+
+# %%
+with_terms = tt.Translator(translator.module, terms={"Bahnhof": "railway station"})
+for ask in (translator, with_terms):
+    print(ask("Wo ist der Bahnhof?"))
+
+# %% [markdown]
+# [Translate a user interface](../docs/localization.md) has more of it: files, flags, and what a
+# person should read first.
 #
 # ## Export
 #

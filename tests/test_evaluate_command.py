@@ -108,12 +108,23 @@ def test_two_models_are_compared_on_every_test_set(echo, exported_run, copy_file
         (["--reference={}/two"], [r"three has 3", r"two has 2\b"]),
         (["--reference={}/two", "--source={}/two"], ["2 --source and 1 --reference"]),
         (["--reference={}/three"] * 2 + ["--source={}/three"], ["test sets need --compare"]),
-        (["--reference={}/three", "--compare={}", "--robustness"], ["and --compare two"]),
-        (["--reference={}/three", "--compare={}", "--perplexity"], ["makes no translations"]),
+        (
+            ["--reference={}/three", "--compare={}", "--robustness"],
+            ["two models", "Omit --robustness[.]"],
+        ),
+        (
+            ["--reference={}/three", "--compare={}", "--perplexity"],
+            ["makes no translations. Omit --compare[.]"],
+        ),
         (["--reference={}/latin1"], ["latin1, line 2"]),
-        (["--text={}/two"], ["--text is read alone"]),
-        (["--reference={}/three", "--perplexity", "--batch-size=1"], ["needs no search"]),
-        (["--reference={}/three", "--perplexity", "--robustness"], ["--perplexity makes no"]),
+        (["--text={}/two"], ["--text is read alone. Omit --source[.]"]),
+        (["--reference={}/three", "--perplexity", "--batch-size=1"], ["Omit --batch-size[.]"]),
+        (
+            ["--reference={}/three", "--perplexity", "--robustness"],
+            ["--perplexity .* Omit --robustness[.]"],
+        ),
+        (["--reference={}/three", "--file=x"], ["references. Omit --source, --reference[.]"]),
+        (["--compare={}", "--suite", "--terms=x"], ["two models .* Omit --suite, --terms[.]"]),
         (["--reference={}/three", "--beam-size=1", "--length-penalty=1"], ["without a beam"]),
     ],
 )

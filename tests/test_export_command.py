@@ -66,7 +66,7 @@ def export(tmp_path, monkeypatch):
         saved.append(json.loads(json.dumps(manifest)))
         return "saved"
 
-    monkeypatch.setattr("tf_transformer.export.run_export.write_saved_model", look)
+    monkeypatch.setattr("tf_transformer.export.run_export.export_saved_model", look)
 
     def export(run_dir, *options):
         assert cli.main(["export", str(run_dir), str(tmp_path / "saved"), *options]) == 0

@@ -116,13 +116,14 @@ FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)
     ],
 )
 def test_patience_counts_validations_since_the_best_while_the_rate_falls(
-    metric, values, rates, is_due
+    metric, values, rates, is_due, tmp_path
 ):
     log = [
         {metric.name: value, "learning_rate": rate}
         for value, rate in zip(values, rates, strict=False)
     ]
-    assert bool(stopping.EarlyStopping(metric, 2, log).reason()) == is_due
+    run = a_run(tmp_path, {"patience": 2}, metric)
+    assert bool(stopping.EarlyStopping(run, log).reason()) == is_due
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_an_input_that_is_not_utf8_is_refused(echo, bad_files, capfd, monkeypatc
     [
         (["--beam-size=999"], ["beam_size must be from 1 to 280"]),
         (["--n-best=3"], ["n_best must be from 1 to the size of the beam, 1", "--beam-size"]),
-        (["--input={}/folder"], ["folder: --input must be a file, not a folder"]),
+        (["--input={}/folder"], ["folder: Is a directory[.]"]),
         (["--input={}/two", "--output={}/missing/out"], ["missing/out: --output must be a file"]),
         (["--input={}/two", "--output={}/folder"], ["folder: --output must be a file"]),
         (["--input={}/two", "--output={}/two"], ["two: is the input too"]),

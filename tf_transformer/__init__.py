@@ -16,6 +16,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "run_config": ["RunConfig"],
         "data.token_batches": ["TokenBatches"],
         "data.corpus": ["load_tfds"],
+        "data.marks": ["Marks"],
         "data.mixture": ["Mixture"],
         "data.phrasebook": ["phrasebook"],
         "data.tasks": ["copy_task", "reverse_task"],

@@ -52,11 +52,6 @@ def has_trait(field: FieldInfo, trait: Trait) -> bool:
     return trait in (field.json_schema_extra or {}).get("traits", Trait.NONE)
 
 
-def needs_of(field: FieldInfo) -> tuple[str, str] | None:
-    """Return the `needs` of a setting."""
-    return (field.json_schema_extra or {}).get("needs")
-
-
 def flag(name: str) -> str:
     """Return the command-line option of a setting."""
     return f"--{name.replace('_', '-')}"

@@ -1,5 +1,6 @@
 """The configuration of a run: its tables are read, merged, checked and written here."""
 
+import copy
 import os
 import pathlib
 import re
@@ -12,7 +13,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from tf_transformer.config_fields import CHECKED, Trait, fields_of, flag, has_trait, needs_of
+from tf_transformer.config_fields import CHECKED, Trait, fields_of, flag, has_trait
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
 from tf_transformer.models.model_configs import ModelConfig
@@ -163,19 +164,14 @@ def _settings_of_all_architectures() -> dict[str, FieldInfo]:
             owners.setdefault(name, []).append(architecture)
     for name, architectures in owners.items():
         row = ARCHITECTURES[architectures[0]]
-        field = fields_of(row.config)[name]
-        text, default = field.description, field.default
+        choice[name] = field = copy.copy(fields_of(row.config)[name])
         if len(architectures) < len(ARCHITECTURES):
-            text, *end = text.split(" (default")
-            text = " (default".join([f"{text} [{', '.join(architectures)}]", *end])
+            text, *end = field.description.split(" (default")
+            field.description = " (default".join([f"{text} [{', '.join(architectures)}]", *end])
         if name in row.presets["tiny"]:
-            text, default = f"{text} (default: as in the preset)", None
-        choice[name] = FieldInfo(
-            annotation=field.annotation,
-            default=None if has_trait(field, Trait.CHOSEN) else default,
-            description=text,
-            json_schema_extra=field.json_schema_extra,
-        )
+            field.description += " (default: as in the preset)"
+        if name in row.presets["tiny"] or has_trait(field, Trait.CHOSEN):
+            field.default = None
     return choice
 
 
@@ -203,7 +199,7 @@ def require_effects(config: RunConfig, given: Tables, where: str) -> None:
     for table, fields in SETTINGS.items():
         values = getattr(config, table)
         for name in given.get(table, {}):
-            needs = needs_of(fields[name])
+            needs = (fields[name].json_schema_extra or {}).get("needs")
             if needs is None or getattr(values, name) == fields[name].default:
                 continue
             other, pattern = needs

@@ -19,6 +19,7 @@ import time
 
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
+from tf_transformer.config_fields import flag
 from tf_transformer.data.glossary import read_terms
 from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.data.translation_files import read_pairs
@@ -26,6 +27,16 @@ from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.runs.run_directory import RunDirectory, warn
+
+_OF_ONE_MODEL = ("file", "robustness", "suite", "terms")
+_OF_TRANSLATIONS = (*_OF_ONE_MODEL, "compare", *SearchOptions.model_fields)
+# Options, and why others have no place beside them.
+_APART = {
+    "text": ("is read alone", ("source", "reference", "perplexity", *_OF_TRANSLATIONS)),
+    "perplexity": ("scores --reference, and makes no translations", _OF_TRANSLATIONS),
+    "compare": ("scores two models on --source and --reference", _OF_ONE_MODEL),
+    "file": ("has sources and references", ("source", "reference")),
+}
 
 
 class Options(Checked):
@@ -56,37 +67,22 @@ class Options(Checked):
 
 def run(options: Options) -> int:
     """Score translations or text, and print the results."""
+    given = options.model_fields_set | options.search.model_fields_set
+    for name, (reason, others) in _APART.items():
+        if name in given and (useless := [flag(other) for other in others if other in given]):
+            raise ConfigError(f"{flag(name)} {reason}. Omit {', '.join(useless)}.")
     sources, references = options.source or (), options.reference or ()
-    others = (*sources, *references, options.robustness, options.perplexity, options.compare)
-    if options.text and any(others):
-        raise ConfigError("--text is read alone: omit the options for translations.")
-    if options.file and any((options.text, *sources, *references)):
-        raise ConfigError("--file has sources and references. Omit the other texts.")
-    if options.suite and (options.text or options.perplexity or options.compare):
-        raise ConfigError("--suite reports on one model's translations. Omit it.")
-    if options.file and (options.compare or options.perplexity):
-        raise ConfigError("--file is scored with one model. Omit --compare and --perplexity.")
-    if options.terms and (options.text or options.perplexity or options.compare):
-        raise ConfigError("--terms changes the translations of one model. Omit it.")
     if options.file:
         pairs = zip(*read_pairs(options.file), strict=True)
         print(json.dumps(_scores(options, *map(list, pairs))))
         return 0
     if not options.text and not (sources or references):
         raise ConfigError("give --source and --reference, or --text. See evaluate --help")
-    if not options.text and not (sources and references):
-        raise ConfigError(f"--{'reference' if sources else 'source'} is missing. Give it, too.")
     if len(sources) != len(references):
         raise ConfigError(
             f"received {len(sources)} --source and {len(references)} --reference. Give as many of "
             f"one as of the other."
         )
-    if options.perplexity and (options.robustness or options.compare):
-        raise ConfigError("--perplexity makes no translations. Omit --robustness and --compare.")
-    if (options.text or options.perplexity) and options.search.model_fields_set:
-        raise ConfigError("a perplexity needs no search. Omit the options of the search.")
-    if options.compare and options.robustness:
-        raise ConfigError("--robustness scores one model, and --compare two. Omit one.")
     if len(sources) > 1 and not options.compare:
         raise ConfigError("several test sets need --compare. Give one --source and --reference.")
     if options.text or options.perplexity:

@@ -85,16 +85,14 @@ def run(options: Options) -> int:
     if shard and document:
         raise InputError(f"{options.input}: a document has no shards, only lines have.")
     with contextlib.ExitStack() as files:
-        source, output, first = sys.stdin.buffer, sys.stdout.buffer, 0
+        source, output = sys.stdin.buffer, sys.stdout.buffer
         if options.input:
             # Draw the progress bar only on a terminal that does not show the translations.
             console = Console(stderr=True)
             is_hidden = shard or not (options.output and console.is_terminal)
             bar = {"description": "", "console": console, "transient": True, "disable": is_hidden}
             source = files.enter_context(rich.progress.open(options.input, "rb", **bar))
-        encoded = source
-        if shard:
-            first, encoded = shard.lines(source)
+        first, encoded = shard.lines(source) if shard else (0, source)
         lines = decode_lines(encoded, options.input or "standard input", first + 1)
         terms = read_terms(options.terms) if options.terms else None
         translator = open_translator(options.model, search.threads, terms)
@@ -105,7 +103,7 @@ def run(options: Options) -> int:
         translate([])  # refuses impossible options before anything is written
         if document:
             return _fill(options, document, translate)
-        files.enter_context(naming(options.output))  # also when the rest is written
+        files.enter_context(naming(options.output))
         if options.output:
             path = pathlib.Path(options.output)
             path = files.enter_context(atomic_file(path)) if shard else path
@@ -116,8 +114,7 @@ def run(options: Options) -> int:
             results = itertools.chain.from_iterable(translate([line]) for line in lines)
         long_sources, long_translations, dropped = [], [], []
         for number, translations in enumerate(results, first):
-            with naming(options.output):
-                output.writelines(_written(number, translations, options))
+            output.writelines(_written(number, translations, options))
             if translations[0].source_truncated:
                 long_sources.append(number + 1)
             elif translations[0].truncated:
@@ -155,8 +152,6 @@ def _fill(options: Options, document: Document, translate: Callable) -> int:
 def _check_output(options: Options) -> None:
     """Raise an `InputError` if options contradict each other or would destroy a file."""
     output = options.output
-    if options.input and os.path.isdir(options.input):
-        raise InputError(f"{options.input}: --input must be a file, not a folder.")
     if output and (os.path.isdir(output) or not os.path.isdir(os.path.dirname(output) or ".")):
         raise InputError(f"{output}: --output must be a file in a folder that exists.")
     if not output or not os.path.isfile(output):

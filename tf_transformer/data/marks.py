@@ -120,6 +120,11 @@ class Marks:
 
     Raises:
         ConfigError: The pattern is not valid, or matches an empty text.
+
+    Example:
+        >>> marks = tt.Marks(4)
+        >>> marks.mark(tf.constant(["Hello, {name}!"])).pieces[0, 0].numpy().decode()
+        '{name}'
     """
 
     def __init__(self, count: int, pattern: str | None = None, symbols: Sequence[str] = ()) -> None:

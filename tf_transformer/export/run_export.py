@@ -14,7 +14,7 @@ from tf_transformer.export.calibration import calibrate
 from tf_transformer.export.ctranslate2 import export_ctranslate2
 from tf_transformer.export.folding import freeze
 from tf_transformer.export.manifest import version_folder
-from tf_transformer.export.saved_model import write_saved_model
+from tf_transformer.export.saved_model import export_saved_model
 from tf_transformer.export.search_tuning import SearchChoice, choose_search
 from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.translator import Translator
@@ -94,7 +94,7 @@ def export_run(
     if format == "saved_model":
         given = {name: value for name, value in search.items() if value is not None}
         module, choices = _tuned_translator(run, trained, precision, given)
-        return write_saved_model(module, path, version, {**manifest, **choices}, overwrite)
+        return export_saved_model(module, path, version, {**manifest, **choices}, overwrite)
     if tag := config.data.source_tag:
         warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
     if trained.target_tokenizer.mark_ids.all:

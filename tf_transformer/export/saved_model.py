@@ -18,7 +18,7 @@ from tf_transformer.machine import only_errors_of_tensorflow
 
 
 def export_saved_model(
-    translator: Translator,
+    translator: Translator | ExportTranslator,
     path: str | os.PathLike[str],
     version: int | None = None,
     manifest: Mapping[str, Any] | None = None,
@@ -31,7 +31,8 @@ def export_saved_model(
 
     Args:
         translator: A translator of a model in memory, see `Translator.from_model`. A `Transformer`
-            is exported in the form that `freeze` returns.
+            is exported in the form that `freeze` returns. An `ExportTranslator` is written as it
+            is.
         path, version, overwrite: See `version_folder`.
         manifest: Plain values that describe it, see `write_manifest`.
 
@@ -46,23 +47,14 @@ def export_saved_model(
         >>> tt.Translator.load(path)("a b") == translator("a b")
         True
     """
-    module = translator.module
-    if not isinstance(module, ExportTranslator):
-        raise ExportError("this translator came from a SavedModel; copy that folder instead.")
-    model = freeze(module.searches.model, module.search.max_length)
-    tokenizers = module.source.tokenizer, module.target.tokenizer
-    frozen = ExportTranslator(model, *tokenizers, module.search)
-    return write_saved_model(frozen, path, version, manifest, overwrite)
-
-
-def write_saved_model(
-    module: ExportTranslator,
-    path: str | os.PathLike[str],
-    version: int | None,
-    manifest: Mapping[str, Any] | None,
-    overwrite: bool,
-) -> pathlib.Path:
-    """Do what `export_saved_model` does, with the model as it is."""
+    module = translator
+    if isinstance(translator, Translator):
+        module = translator.module
+        if not isinstance(module, ExportTranslator):
+            raise ExportError("this translator came from a SavedModel; copy that folder instead.")
+        model = freeze(module.searches.model, module.search.max_length)
+        tokenizers = module.source.tokenizer, module.target.tokenizer
+        module = ExportTranslator(model, *tokenizers, module.search)
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         try:

@@ -151,12 +151,10 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     source = "" if training.minutes is None else " by a guess of the speed"
     dropout_rate = 0.3 if num_pairs < 10_000 else 0.15 if num_pairs < 100_000 else 0.1
     attention_rate = 0.1 if num_pairs < 100_000 else 0.0
-    noise, reason = 0.0, "there are no sources"
-    if data.has_sources:
-        # Very little text has too few examples of each word, and the ids in a cache stay the same.
-        reason = "noise is only for 2,000 to 1,000,000 pairs without a cache of token ids"
-        if 2_000 <= num_pairs < 1_000_000 and data.data_cache is None:
-            noise, reason = 0.1, "so that small letters or typing errors do not ruin a translation"
+    decay = 0.1 if num_pairs < 100_000 and not is_tuning else 0.0
+    # Very little text has too few examples of each word, and the ids in a cache stay the same.
+    is_noisy = data.has_sources and 2_000 <= num_pairs < 1_000_000 and data.data_cache is None
+    noise = 0.1 if is_noisy else 0.0
     vocab_size = config.tokenizer.vocab_size or default_vocab_size(data.corpus, num_pairs)
     has_room = is_tuning or vocab_size >= _FEWEST_SUBWORDS
     has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
@@ -182,8 +180,8 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
         "training.criterion": (facts.criterion, _METRICS[facts.criterion][1]),
         "model.dropout_rate": (dropout_rate, "a small text is memorized sooner"),
         "model.attention_dropout_rate": (attention_rate, "likewise, for the attention weights"),
-        "training.weight_decay": _weight_decay(num_pairs, is_tuning),
-        "data.source_noise": (noise, reason),
+        "training.weight_decay": (decay, "small text is memorized less; not for tuned weights"),
+        "data.source_noise": (noise, "against typing errors; 2,000 to 1,000,000 pairs in memory"),
         "data.marks": (marks, "so that placeholders and tags are kept, in vocabularies from 1,000"),
         "data.mark_practice": (practice, "most text has too few placeholders; as for noise"),
         "data.fold_capitals": (
@@ -297,24 +295,14 @@ def _batch_tokens(facts: Facts, config: RunConfig) -> int:
     return 2 ** max(least, round(math.log2(wanted)))
 
 
-def _weight_decay(num_pairs: int, is_tuning: bool) -> tuple[float, str]:
-    if is_tuning:
-        return 0.0, "none, since it would undo what was learned before"
-    if num_pairs < 100_000:
-        return 0.1, "small weights memorize less"
-    return 0.0, "none, since only small text was tried with it"
-
-
 def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choices:
     """Return the choices that depend on the budget."""
     updates, minutes = budget
     # The peak falls with the cube root of the updates, down to the lowest that was tried (`tiny`
     # with 13,000 updates).
     longer = min(1.5, max(1.0, (updates / 4000) ** (1 / 3)))
-    peak, reason = 1.0, "the peak; a wider model and a longer training need less"
     is_tuning = config.training.initialize_from is not None
-    if is_tuning:
-        peak, reason = 0.1, "a tenth of the usual peak, which would undo what was learned before"
+    peak = 0.1 if is_tuning else 1.0  # the usual one would undo what was learned before
     # Post-norm needs a much longer warm-up from random weights (Xiong et al. 2020, section 3).
     is_stable = is_tuning or getattr(config.model, "norm_first", True)
     fraction, most = (0.05, 500) if is_stable else (0.2, 4000)
@@ -332,7 +320,7 @@ def _choices_of_budget(config: RunConfig, budget: Budget, source: str) -> Choice
     return {
         "training.learning_rate": (
             float(f"{rate:.3g}"),
-            reason,
+            "the peak; a wider model, a longer training and tuned weights need less",
         ),
         "training.warmup_steps": (
             max(10, min(most, round(fraction * updates))),

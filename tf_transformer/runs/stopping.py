@@ -2,12 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
-from tf_transformer.evaluation import Metric
 from tf_transformer.runs.run import Position, Run
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
@@ -78,21 +77,13 @@ class EarlyStopping(keras.callbacks.Callback):
     supports several workers: a worker whose logs lack the metric follows the others.
 
     Args:
-        metric: The validation metric.
-        patience: Number of validations; None never stops.
+        run: The run, whose `patience` counts validations; None never stops.
         log: The validations before, each with its `learning_rate`.
-        all_reduce_max: `Workers.all_reduce_max`.
     """
 
-    def __init__(
-        self,
-        metric: Metric,
-        patience: int | None,
-        log: Sequence[Mapping[str, Any]] = (),
-        all_reduce_max: Callable[[int], int] = int,
-    ) -> None:
+    def __init__(self, run: Run, log: Sequence[Mapping[str, Any]]) -> None:
         super().__init__()
-        self._metric, self._patience, self._all_reduce_max = metric, patience, all_reduce_max
+        self._run = run
         self._best = -math.inf
         self._highest_rate = 0.0
         self._since_best = 0
@@ -101,22 +92,24 @@ class EarlyStopping(keras.callbacks.Callback):
 
     def reason(self) -> str:
         """Return why training is over, or an empty str."""
-        if self._patience is None or self._since_best < self._patience:
+        patience = self._run.config.training.patience
+        if patience is None or self._since_best < patience:
             return ""
         return (
-            f"the last {self._patience} validations were not better than one before; a new run "
+            f"the last {patience} validations were not better than one before; a new run "
             f"without --patience would go on"
         )
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
-        if self._all_reduce_max(bool(self.reason())):
+        if self._run.workers.all_reduce_max(bool(self.reason())):
             self.model.stop_training = True
 
     def _add(self, logs: Mapping[str, Any]) -> None:
-        if self._metric.name not in logs:
+        metric = self._run.metric
+        if metric.name not in logs:
             return
-        rank, rate = self._metric.rank(logs[self._metric.name]), logs["learning_rate"]
+        rank, rate = metric.rank(logs[metric.name]), logs["learning_rate"]
         is_counted = rate < self._highest_rate and rank <= self._best
         self._since_best = self._since_best + 1 if is_counted else 0
         self._best = max(rank, self._best)

@@ -72,8 +72,7 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
             step = step_of(run.model)
             log = [line for line in directory.log() if line["step"] <= step]
             limit = Limit(run, position, log[-1]["validation_seconds"] if log else 0.0)
-            patience = run.config.training.patience
-            stopping = EarlyStopping(run.metric, patience, log, workers.all_reduce_max)
+            stopping = EarlyStopping(run, log)
             reason = limit.reason() or stopping.reason()
             if reason and not step:
                 raise InputError(f"{directory.path}: nothing is trained yet, and {reason}")

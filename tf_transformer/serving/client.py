@@ -130,11 +130,11 @@ class Client:
 
     def status(self) -> list[dict[str, Any]]:
         """Return the state of the versions, in the form of TensorFlow Serving's REST API."""
-        return self._server.status()["model_version_status"]
+        return self._server.request("GET")["model_version_status"]
 
     def metadata(self) -> dict[str, Any]:
         """Return the version and its signatures, in the form of TensorFlow Serving's REST API."""
-        return self._server.metadata()
+        return self._server.request("GET", "/metadata")
 
     def close(self) -> None:
         """Close all connections."""
@@ -168,7 +168,11 @@ class Client:
         names = ("text",) if len(rows[0]) == 1 else ("source", "target")
         names = ("text", "terms") if signature == "translate_with_terms" else names
         inputs = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-        outputs = self._server.predict(signature, inputs)
+        # Use the column form, because the row form repeats the names of several outputs.
+        content = {"signature_name": signature, "inputs": inputs}
+        outputs = self._server.request("POST", ":predict", content).get("outputs")
+        # A single output, which is the translation, comes without its name.
+        outputs = outputs if isinstance(outputs, dict) else {"translation": outputs}
         try:
             return [result(row) for _, row in zip(rows, rows_of(outputs), strict=True)]
         except (AttributeError, KeyError, TypeError, ValueError):

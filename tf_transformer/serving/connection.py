@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import urllib3
@@ -97,25 +96,13 @@ class Connection:
             ),
         )
 
-    def predict(self, signature: str, inputs: Mapping[str, Sequence[str]]) -> dict[str, list]:
-        # Use the column form, because the row form repeats the names of several outputs.
-        content = {"signature_name": signature, "inputs": inputs}
-        found = self._request("POST", f"{self._path}:predict", content).get("outputs")
-        # A single output, which is the translation, comes without its name.
-        return found if isinstance(found, dict) else {"translation": found}
-
-    def status(self) -> dict[str, Any]:
-        return self._request("GET", self._path)
-
-    def metadata(self) -> dict[str, Any]:
-        return self._request("GET", f"{self._path}/metadata")
-
     def close(self) -> None:
         self._pool.close()
 
-    def _request(self, method: str, path: str, content: Any = None) -> dict[str, Any]:
+    def request(self, method: str, end: str = "", content: Any = None) -> dict[str, Any]:
+        """Return the answer to a request for the model's path with this end."""
         try:
-            answer = self._pool.request(method, path, json=content, redirect=False)
+            answer = self._pool.request(method, self._path + end, json=content, redirect=False)
         except ReadTimeoutError:
             raise ServingTimeoutError(self.where, "no answer in time") from None
         except HTTPError as error:
