@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_transformer.data.padding import SpecialIds
 from tf_transformer.data.tokenized_text import TokenizedText
 
 PACKED_INPUTS = tuple(
@@ -84,11 +85,7 @@ def packed_arrays(
     text: TokenizedText,
     rows: list[np.ndarray],
     row_length: int,
-    *,
-    pad_id: int,
-    bos_id: int,
-    eos_id: int,
-    source_eos_id: int,
+    special: SpecialIds,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the inputs and labels of a batch, each an int32 array `(rows, row_length)`.
 
@@ -109,7 +106,7 @@ def packed_arrays(
         position = np.arange(lengths.sum()) - np.repeat(before, lengths)
         place = np.repeat(offsets, lengths) + position
         is_end = position == np.repeat(lengths - 1, lengths)
-        tokens = np.full(len(place), eos_id if side else source_eos_id, np.int32)
+        tokens = np.full(len(place), special.eos if side else special.source_eos, np.int32)
         tokens[~is_end] = text.ids[(np.repeat(starts, lengths) + position)[~is_end]]
 
         def spread(values: np.ndarray, empty: int, place: np.ndarray = place) -> np.ndarray:
@@ -117,13 +114,13 @@ def packed_arrays(
             whole[place] = values
             return whole.reshape(shape)
 
-        arrays[f"{name}_ids"] = spread(tokens, pad_id)
+        arrays[f"{name}_ids"] = spread(tokens, special.pad)
         arrays[f"{name}_segments"] = spread(np.repeat(segment_of_pair, lengths), 0)
         arrays[f"{name}_positions"] = spread(position, 0)
     # A source may have no end, which the padding in its place must not become.
-    arrays["source_segments"][arrays["source_ids"] == pad_id] = 0
+    arrays["source_segments"][arrays["source_ids"] == special.pad] = 0
     labels = arrays["target_ids"]
-    begun = np.insert(labels, 0, bos_id, axis=1)[:, :-1]
-    begun[arrays["target_positions"] == 0] = bos_id
-    arrays["target_ids"] = np.where(arrays["target_segments"], begun, pad_id).astype(np.int32)
+    begun = np.insert(labels, 0, special.bos, axis=1)[:, :-1]
+    begun[arrays["target_positions"] == 0] = special.bos
+    arrays["target_ids"] = np.where(arrays["target_segments"], begun, special.pad).astype(np.int32)
     return arrays, labels

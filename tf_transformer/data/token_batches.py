@@ -14,6 +14,13 @@ from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.noise import add_noise
 from tf_transformer.data.packing import PACKED_INPUTS, PackedRows, pack, packed_arrays
+from tf_transformer.data.padding import (
+    SpecialIds,
+    length_classes,
+    padded_arrays,
+    split,
+    split_into,
+)
 from tf_transformer.data.text import FilePath, SentencePairs
 from tf_transformer.data.tokenized_text import TokenizedText
 from tf_transformer.data.word_links import WordLinks
@@ -93,8 +100,8 @@ class TokenBatches:
                 "sentence end would be learned; use two different ids"
             )
         self._text = text
-        self._pad_id, self._bos_id, self._eos_id = pad_id, bos_id, eos_id
-        self._source_eos_id = eos_id if source_eos_id is None else source_eos_id
+        source_eos_id = eos_id if source_eos_id is None else source_eos_id
+        self._special = SpecialIds(pad_id, bos_id, eos_id, source_eos_id)
         self._seed, self._row_length = seed, row_length
         self.failure: InputError | OSError | None = None
         self._rows_of_epoch = rows_of_epoch
@@ -121,9 +128,9 @@ class TokenBatches:
             self._bounds = np.stack([starts, starts + size], axis=1)
             padded = 2 * len(starts) * size * row_length
         else:
-            self._length_classes = _length_classes(lengths)
+            self._length_classes = length_classes(lengths)
             in_order = lengths[:, np.argsort(self._length_classes, kind="stable")]
-            self._bounds = _split(in_order.max(axis=0), batch_tokens)
+            self._bounds = split(in_order.max(axis=0), batch_tokens)
             starts, stops = self._bounds.T
             padded = ((stops - starts) * np.maximum.reduceat(in_order, starts, axis=1)).sum()
         self.padding_fraction = float(1 - lengths.sum(dtype=np.int64) / padded)
@@ -225,9 +232,9 @@ class TokenBatches:
         rows = self._rows_of_epoch(epoch) if self._rows_of_epoch else np.arange(len(text))
         if text is not self._text or self._rows_of_epoch:
             lengths = text.lengths[:, rows] + 1
-            classes = _length_classes(lengths)
+            classes = length_classes(lengths)
             longest = lengths.max(axis=0)[np.argsort(classes, kind="stable")]
-            bounds = _split_into(longest, len(self))
+            bounds = split_into(longest, len(self))
         order = np.arange(len(rows))
         if self._seed is not None:
             random = np.random.default_rng((self._seed, epoch))
@@ -247,17 +254,9 @@ class TokenBatches:
         """
         if self._row_length is not None:
             text, packed = self._packed_of_epoch(epoch)
-            return packed_arrays(
-                text, [packed.of_row(row) for row in indices], self._row_length,
-                pad_id=self._pad_id, bos_id=self._bos_id, eos_id=self._eos_id,
-                source_eos_id=self._source_eos_id,
-            )  # fmt: skip
-        text = self._text_of_epoch(epoch)
-        source_ids, _ = text.padded(2 * indices, self._pad_id, self._source_eos_id)
-        labels, is_token = text.padded(2 * indices + 1, self._pad_id, self._eos_id)
-        targets = np.where(is_token, labels, self._pad_id)[:, :-1]  # without the end ids
-        target_ids = np.insert(targets, 0, self._bos_id, axis=1)
-        return {"source_ids": source_ids, "target_ids": target_ids}, labels
+            rows = [packed.of_row(row) for row in indices]
+            return packed_arrays(text, rows, self._row_length, self._special)
+        return padded_arrays(self._text_of_epoch(epoch), indices, self._special)
 
     def dataset(
         self,
@@ -372,53 +371,3 @@ class _Ahead:
             for each in (epoch, epoch + 1)
         }
         return self._found[epoch].get()
-
-
-def _length_classes(lengths: np.ndarray) -> np.ndarray:
-    """Return the sort keys `(pairs,)` of `lengths`, an int array `(2, pairs)`.
-
-    Targets are sorted by length. Source lengths rise within one target length and fall within the
-    next, so that neighbours never differ much. If no side is longer than 255 tokens, the keys have
-    16 bits, and NumPy sorts them in linear time.
-    """
-    source_lengths, target_lengths = lengths
-    longest = int(source_lengths.max())
-    serpentine = np.where(target_lengths % 2, source_lengths, longest - source_lengths)
-    num_keys = (int(target_lengths.max()) + 1) * (longest + 1)
-    dtype = np.uint16 if num_keys <= 2**16 else np.int64
-    return target_lengths.astype(dtype) * dtype(longest + 1) + serpentine.astype(dtype)
-
-
-def _split(lengths: np.ndarray, batch_tokens: int) -> np.ndarray:
-    """Split sorted sentences into batches of at most `batch_tokens` tokens, padding included.
-
-    Returns:
-        int64 array `(batches, 2)`: where each batch starts and stops.
-    """
-    bounds, start = [], 0
-    while start < len(lengths):
-        # An upper bound: the number that fits if no sentence is longer than the first.
-        most = max(1, batch_tokens // int(lengths[start]))
-        longest = np.maximum.accumulate(lengths[start : start + most])
-        fits = np.arange(1, len(longest) + 1) * longest <= batch_tokens
-        # The product only rises, so those that fit come first. A batch has at least one sentence.
-        stop = start + max(1, int(fits.sum()))
-        bounds.append((start, stop))
-        start = stop
-    return np.array(bounds, np.int64)
-
-
-def _split_into(lengths: np.ndarray, count: int) -> np.ndarray:
-    """Split sorted sentences like `_split`, but into `count` batches of similar token numbers."""
-    tokens, step = int(lengths.sum()) // count, 1  # enough without padding
-    while (excess := len(bounds := _split(lengths, max(1, tokens))) - count) > 0:
-        # The number of batches is nearly proportional to 1 / budget; doubling `step` ends the loop.
-        tokens += max(step, tokens * excess // count)
-        step *= 2
-    while missing := count - len(bounds):
-        sizes = bounds[:, 1] - bounds[:, 0]
-        halved = np.argsort(-sizes, kind="stable")[:missing]
-        middles = bounds[halved].sum(axis=1) // 2
-        starts = np.sort(np.concatenate([bounds[:, 0], middles[sizes[halved] > 1]]))
-        bounds = np.stack([starts, np.append(starts[1:], len(lengths))], axis=1)
-    return bounds
