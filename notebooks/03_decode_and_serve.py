@@ -75,7 +75,7 @@ batches = tt.TokenBatches.from_text(
     batch_tokens=1024,
     seed=0,
     marks=marks,
-    mark_practice=0.05,  # the part of the sentences in which they stand for words
+    mark_practice=0.15,  # the part of the sentences in which they stand for words
 )
 
 config = tt.preset("tiny", tokenizer.vocab_size, tokenizer.vocab_size)
@@ -510,7 +510,7 @@ n_best[0]
 # puts them in place of what a regular expression finds, and puts the pieces back at the end.
 
 # %%
-text = "<b>Guten Morgen</b>, {name}! Wo ist der Bahnhof?"
+text = "Guten Morgen, {name}! Wo ist <b>der Bahnhof</b>?"
 (marked,) = marks.mark(tf.constant([text])).text.numpy()
 names = {symbol: f"[{number}]" for number, symbol in enumerate(marks.symbols.all)}
 subwords = tokenizer.subwords(*tokenizer.encode([marked.decode()]))
@@ -521,7 +521,8 @@ print(translator(text))
 # Training has shown the marks in place of words that correspond, and around them. That teaches
 # where they belong, and the search makes sure of them: it remembers which marks it still owes. The
 # others have no probability, and neither has the end while there is one to come. Here are sentences
-# that the model has not seen, with two tags and a placeholder put between their words:
+# that the model has not seen, with two tags and a placeholder put between their words. All pieces
+# are there, whatever a model of two minutes makes of the words around them:
 
 # %%
 pieces = ["<b>", "</b>", "{count}"]

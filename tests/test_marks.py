@@ -251,10 +251,12 @@ def test_every_piece_is_in_every_translation(server, signature):
 
 
 def test_both_sides_of_a_pair_are_marked_alike(server, tokenizer):
-    texts = {"source": ["a {x} b"], "target": ["{x} a"]}
-    assert server.run("score", texts)["num_tokens"] == [4]  # a space, the mark, a, the end
+    texts = {"source": ["a {x} b", "{y}"], "target": ["{x} a", "{y}"]}
+    assert server.run("score", texts)["num_tokens"] == [4, 3]  # a space, the mark, a, the end
     subwords = server.run("align", texts)
-    assert "\uf500" in subwords["source_subwords"][0] and "\uf500" in subwords["target_subwords"][0]
+    for side in ("source", "target"):
+        of_side = subwords[f"{side}_subwords"]
+        assert "{x}" in of_side[0] and "{y}" in of_side[1], "one subword each"
 
 
 def test_terms_are_honoured(server):

@@ -201,15 +201,19 @@ class Marks:
 
         A text of pieces without letters beside them is its own translation.
         """
-        flat = tf.reshape(texts, [-1])
-        rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
-        flat = tf.where(tf.gather(is_kept, rows), tf.gather(marked.text, rows), flat)
+        texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
+        return self.put_back(texts, marked.pieces)
+
+    def put_back(self, texts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+        """Put pieces, string `(B, M)`, in place of the marks in texts or subwords `(B, n)`."""
+        rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
+        flat = tf.reshape(texts, [-1])
         cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", CUT + rb"\1" + CUT)
         parts = Parts(tf.strings.split(cut, CUT))
         equal = parts.flat[:, None] == self._all
         row = tf.gather(rows, parts.rows.value_rowids())
-        found = tf.gather_nd(marked.pieces, tf.stack([row, tf.argmax(equal, axis=1)], axis=1))
+        found = tf.gather_nd(pieces, tf.stack([row, tf.argmax(equal, axis=1)], axis=1))
         found = tf.where(tf.reduce_any(equal, axis=1), found, parts.flat)
         return tf.reshape(parts.joined(found), tf.shape(texts))
 

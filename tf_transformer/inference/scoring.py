@@ -48,7 +48,7 @@ class TeacherForcing:
             `log_prob` float32 `(B,)`, `num_tokens` int32 `(B,)` and `truncated` bool `(B,)`; see
             `TargetProbability`.
         """
-        source, target, truncated = self._tokens(source, target)
+        source, target, truncated, _ = self._tokens(source, target)
         labels = self.target.with_end(target)
         logits = self.model(self._inputs(source, target), training=False)
         log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(
@@ -70,7 +70,7 @@ class TeacherForcing:
             first, which hardly aligns where there are others. It was better than any one layer of
             five models.
         """
-        source, target, truncated = self._tokens(source, target)
+        source, target, truncated, pieces = self._tokens(source, target)
         inputs = self._inputs(source, target)
         cross = self.model(inputs, training=False, return_attention_scores=True)[1]["cross"]
         layers = [tf.reduce_mean(tf.cast(scores, tf.float32), axis=1) for scores in cross]
@@ -82,8 +82,8 @@ class TeacherForcing:
         # In bfloat16 the rows sum only approximately to 1.
         attention = tf.math.divide_no_nan(attention, tf.reduce_sum(attention, 2, keepdims=True))
         return {
-            "source_subwords": self.source.tokenizer.id_to_string(source).to_tensor(""),
-            "target_subwords": self.target.tokenizer.id_to_string(target).to_tensor(""),
+            "source_subwords": self._subwords(self.source, source, pieces),
+            "target_subwords": self._subwords(self.target, target, pieces),
             "attention": attention,
             "source_lengths": tf.cast(source.row_lengths(), tf.int32),
             "target_lengths": tf.cast(target.row_lengths(), tf.int32),
@@ -92,20 +92,30 @@ class TeacherForcing:
 
     def _tokens(
         self, source: tf.Tensor, target: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """Return ragged source ids with end tokens, target ids without, and what was truncated."""
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor, tf.Tensor | None]:
+        """Return ragged source ids with end tokens, target ids without, what was truncated.
+
+        Last come the pieces for which marks stand, string `(B, M)`; None without marks.
+        """
         # One text would be broadcast against many, and give numbers instead of an error.
         same = tf.debugging.assert_equal(
             tf.size(source), tf.size(target), "source and target must have equally many texts"
         )
         with tf.control_dependencies([] if same is None else [same]):
             source = tf.identity(source)
-        source, target = valid_utf8(source), valid_utf8(target)
+        source, target, pieces = valid_utf8(source), valid_utf8(target), None
         if self.marks is not None:
-            source, target = (side.text for side in self.marks.mark_pairs(source, target))
+            (source, pieces), (target, _) = self.marks.mark_pairs(source, target)
         source, source_truncated = self.source.first_tokens(source)
         target, target_truncated = self.target.first_tokens(target)
-        return self.source.with_end(source), target, source_truncated | target_truncated
+        return self.source.with_end(source), target, source_truncated | target_truncated, pieces
+
+    def _subwords(
+        self, reader: TextReader, ids: tf.RaggedTensor, pieces: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Return the subwords of ragged ids, string `(B, S)`, with the pieces of marks."""
+        subwords = reader.tokenizer.id_to_string(ids).to_tensor("")
+        return subwords if self.marks is None else self.marks.put_back(subwords, pieces)
 
     def _inputs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> dict[str, tf.Tensor]:
         begins = tf.fill([target.nrows(), 1], self.target.tokenizer.bos_id)
