@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,23 @@ def test_a_file_replaces_the_old_one_when_it_is_complete(tmp_path):
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert names_in(tmp_path) == ["config.toml"]
+
+
+def test_links_and_pipes_are_not_replaced(tmp_path):
+    for name in ("target", "link", "pipe"):
+        path = tmp_path / name
+        if name == "link":
+            path.symlink_to("target")
+        elif name == "pipe":
+            os.mkfifo(path)
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with atomic_file(path) as temporary:
+            temporary.write_text(f"into {name}")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "target").read_text() == "into link"
+    assert os.read(reader, 100) == b"into pipe"
+    os.close(reader)
+    assert names_in(tmp_path) == ["link", "pipe", "target"]
 
 
 @pytest.mark.parametrize("writer", [atomic_file, atomic_folder])

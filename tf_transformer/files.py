@@ -44,14 +44,22 @@ def naming(path: str | os.PathLike[str] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a path to write to; the file replaces `path` when the block ends without an error."""
-    temporary = path.with_name(f"{_WRITING}{path.name}")
+    """Yield a path to write to; the file replaces `path` when the block ends without an error.
+
+    A link stays one, and a device or a pipe is written itself.
+    """
+    if path.exists() and not path.is_file():
+        with naming(path):
+            yield path
+        return
+    target = path.resolve() if path.is_symlink() else path
+    temporary = target.with_name(f"{_WRITING}{target.name}")
     try:
         with naming(path):
             yield temporary
         _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        temporary.replace(target)
+        _sync(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
