@@ -15,12 +15,12 @@ _load, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "run_config": ["RunConfig"],
         "data.token_batches": ["TokenBatches"],
-        "data.corpus": ["load_tfds"],
         "data.marks": ["Marks"],
         "data.mixture": ["Mixture"],
         "data.phrasebook": ["phrasebook"],
         "data.tasks": ["copy_task", "reverse_task"],
         "data.text": ["Corpus", "ParallelText", "TextFiles", "read_parallel", "read_tsv"],
+        "data.tfds": ["load_tfds"],
         "decoding.beam": ["beam_search"],
         "decoding.greedy": ["greedy_search"],
         "decoding.result": ["Hypotheses"],

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import heapq
 import itertools
-import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,13 +18,12 @@ from tf_transformer.data.text import (
     ChangedText,
     Corpus,
     DataError,
-    FilePath,
     ParallelText,
     SentencePairs,
     TextFiles,
     stream_tsv,
-    without_blanks,
 )
+from tf_transformer.data.tfds import load_tfds, tfds_split
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.run_tables import DataConfig
 
@@ -45,7 +43,6 @@ _VOCAB_SIZES_BY_PAIRS = {
     5_000_000: 32_000,
 }  # fmt: skip
 _MOST_HELD_OUT = 1_000
-_TFDS_CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 
 
 def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -> Corpus:
@@ -137,7 +134,7 @@ def load_validation(config: DataConfig, summary: Sequence[Mapping[str, Any]] = (
         return _tagged([text], config.validation_tag)[0]
     if config.corpus.startswith("tfds:"):
         name = config.corpus.removeprefix("tfds:")
-        return _read_tfds(_tfds_builder(name, config.tfds_dir), "validation")
+        return tfds_split(name, "validation", config.tfds_dir)
     return load_corpus(config, summary).validation
 
 
@@ -279,78 +276,3 @@ def _words(pair: tuple[str, str]) -> tuple[str, ...]:
 def _normalized_source(pair: tuple[str, str]) -> str:
     """Return the source, or the target if it is empty, with white space as a tokenizer reads it."""
     return " ".join((pair[0] or pair[1]).split())
-
-
-# TensorFlow Datasets
-
-
-def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = False) -> Corpus:
-    """Load a corpus of TensorFlow Datasets; its supervised keys are source and target.
-
-    Args:
-        name: Dataset and configuration, such as `"ted_hrlr_translate/pt_to_en"`.
-        data_dir: Directory of prepared datasets; TFDS' default if None.
-        download: Whether to download and prepare the dataset if it is not there. If False, the
-            network is not used.
-
-    Raises:
-        DataError: If the dataset is unknown, unavailable, or does not consist of pairs of texts.
-    """
-    builder = _tfds_builder(name, data_dir)
-    if download:
-        try:
-            builder.download_and_prepare()
-        except Exception as error:  # Each dataset has its own code and raises its own errors.
-            raise DataError(
-                f"TFDS dataset {name!r} could not be downloaded to {builder.data_dir} "
-                f"({type(error).__name__}: {textwrap.shorten(str(error), 200)}); check the network"
-            ) from error
-    train, validation = (_read_tfds(builder, split) for split in ("train", "validation"))
-    test = _read_tfds(builder, "test") if "test" in builder.info.splits else None
-    return Corpus(name, train, validation, test)
-
-
-def _tfds_builder(name: str, data_dir: FilePath | None) -> Any:
-    """Return the builder of a dataset whose supervised keys are two texts."""
-    import tensorflow_datasets as tfds  # Slow to import, and only needed here.
-
-    if name.partition(":")[2][:1].isalpha():
-        raise DataError(
-            f"TFDS dataset {name!r} belongs to a community, whose code TFDS would fetch from the "
-            f"network and run; export it to text files and read those"
-        )
-    try:
-        builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
-    except (ValueError, AssertionError) as error:  # TFDS has no common error class.
-        raise DataError(f"TFDS has no dataset {name!r}; see {_TFDS_CATALOG}") from error
-    if len(builder.builder_configs) > 1 and "/" not in name:
-        # TFDS would silently take the first, which is Azerbaijani for ted_hrlr_translate.
-        raise DataError(
-            f"TFDS dataset {name!r} has several configurations; name one, such as "
-            f"{name}/{builder.builder_config.name}"
-        )
-    keys, features = builder.info.supervised_keys or (), builder.info.features
-    # A key may be a tuple or a dict of keys.
-    texts = [key for key in keys if isinstance(key, str)]
-    if [isinstance(features[key], tfds.features.Text) for key in texts] != [True, True]:
-        raise DataError(
-            f"TFDS dataset {name!r} is not a translation dataset (its supervised keys are "
-            f"{keys or None}); choose one whose supervised keys are two texts"
-        )
-    return builder
-
-
-def _read_tfds(builder: Any, split: str) -> ParallelText:
-    """Read one split of a prepared dataset, in the same order each time."""
-    where = f"TFDS dataset {builder.info.full_name!r}"
-    try:
-        examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
-    except ValueError as error:
-        raise DataError(f"{where} has no split {split}; choose one that has it") from error
-    except AssertionError as error:
-        raise DataError(
-            f"{where} is not prepared in {builder.data_dir}; download it with --tfds-download "
-            f"(download=True), or say where it is with --tfds-dir (data_dir)"
-        ) from error
-    pairs = ((source.decode(), target.decode()) for source, target in examples.as_numpy_iterator())
-    return without_blanks(pairs, f"{where}, split {split}")
