@@ -15,7 +15,7 @@ SMALL = [
     "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
     "--batch-tokens=512", "--max-length=32", "--warmup-steps=50", "--no-repair-loops",
 ]  # fmt: skip
-PERIOD, STEPS, MORE_STEPS = 4, 6, 10
+PERIOD, STEPS = 4, 6
 
 
 def command(*arguments):
@@ -69,16 +69,12 @@ def without_times(log):
     return [{k: v for k, v in x.items() if k not in times} for x in log]
 
 
-def checkpoints_in(run_dir):
-    return sorted(path.name for path in (run_dir / "checkpoints").iterdir())
-
-
-def files(copy_files, **others):
+def files(copy_files):
     """The four options that name text files."""
-    names = [f"{part}_{side}" for part in ("train", "validation") for side in ("source", "target")]
     return [
-        f"--{name.replace('_', '-')}={others.get(name, copy_files / name.replace('_', '.'))}"
-        for name in names
+        f"--{part}-{side}={copy_files / part}.{side}"
+        for part in ("train", "validation")
+        for side in ("source", "target")
     ]
 
 

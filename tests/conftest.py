@@ -272,14 +272,8 @@ def fit(line_model):
     data = tf.data.Dataset.from_tensors((np.ones((2, 1)), np.ones((2, 1)))).repeat()
 
     def run(*under_test, epochs=1000):
-        line_model.fit(
-            data,
-            steps_per_epoch=4,
-            epochs=epochs,
-            shuffle=False,
-            verbose=0,
-            callbacks=list(under_test),
-        )
+        options = {"shuffle": False, "verbose": 0, "callbacks": list(under_test)}
+        line_model.fit(data, steps_per_epoch=4, epochs=epochs, **options)
         return line_model
 
     return run
@@ -370,28 +364,19 @@ def phrases():
 @pytest.fixture(scope="session")
 def phrase_tokenizer(phrases):
     """A joint tokenizer of the phrasebook."""
-    return tt.SentencePieceTokenizer.train(
-        [*phrases.train.sources, *phrases.train.targets],
-        phrase_models.VOCAB_SIZE,
-        character_coverage=1.0,
-    )
+    sentences = [*phrases.train.sources, *phrases.train.targets]
+    size = phrase_models.VOCAB_SIZE
+    return tt.SentencePieceTokenizer.train(sentences, size, character_coverage=1.0)
 
 
 @pytest.fixture(scope="session")
 def phrase_model(phrases, phrase_tokenizer):
     """A model trained long enough to end most of its sentences."""
     keras.utils.set_random_seed(0)
-    batches = tt.TokenBatches.from_text(
-        phrases.train,
-        phrase_tokenizer,
-        phrase_tokenizer,
-        batch_tokens=1024,
-        max_length=phrase_models.MAX_LENGTH,
-        seed=0,
-    )
-    model = phrase_models.model_of(
-        (phrase_tokenizer, phrase_tokenizer), norm_first=True, tied=True, num_layers=1
-    )
+    tokenizers = phrase_tokenizer, phrase_tokenizer
+    sizes = {"batch_tokens": 1024, "max_length": phrase_models.MAX_LENGTH}
+    batches = tt.TokenBatches.from_text(phrases.train, *tokenizers, **sizes, seed=0)
+    model = phrase_models.model_of(tokenizers, norm_first=True, tied=True, num_layers=1)
     model.compile(
         optimizer=keras.optimizers.Adam(tt.NoamSchedule(48, 80, 0.6), 0.9, 0.98, 1e-9),
         loss=tt.SmoothedCrossEntropy(),

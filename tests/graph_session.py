@@ -1,8 +1,8 @@
 """Runs SavedModels as a server does: restored by the graph's own operation, run in a session.
 
 A script for a process of its own, in which this package cannot be imported. It reads
-JSON from standard input, `{"paths": […], "texts": […]}`, and prints as JSON, for each path, what
-every signature returns for the texts, and which variables restoring leaves unset.
+JSON from standard input, `{"path": …, "texts": […]}`, and prints as JSON what every signature
+returns for the texts, and which variables restoring leaves unset.
 """
 
 import json
@@ -60,10 +60,7 @@ if __name__ == "__main__":
     import tensorflow_text  # noqa: F401
 
     job = json.load(sys.stdin)
-    results = []
-    for path in job["paths"]:
-        server = Server(path)
-        outputs = {name: server.run(name, job["texts"]) for name in server.signatures}
-        results.append({"unset": server.unset, "outputs": outputs})
+    server = Server(job["path"])
+    outputs = {name: server.run(name, job["texts"]) for name in server.signatures}
     # Standard JSON has no infinities: a server's answer must not hold one.
-    print(json.dumps(results, allow_nan=False))
+    print(json.dumps({"unset": server.unset, "outputs": outputs}, allow_nan=False))

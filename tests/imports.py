@@ -1,11 +1,15 @@
 """Helpers of the tests of imported models."""
 
 import json
+import re
 import shutil
 import struct
 
+import ctranslate2
+import sentencepiece
 from commands import assert_refused, run_here
 
+import tf_transformer as tt
 from tf_transformer.importing.tensors import _DTYPES, read_safetensors
 from tf_transformer.runs import restore
 from tf_transformer.runs.run_directory import RunDirectory
@@ -27,6 +31,39 @@ def import_all(kind, folders, runs):
 
 def translator_of(run_dir, model, tokenizers):
     return restore.translator_of(RunDirectory.open(run_dir).config().data, model, *tokenizers)
+
+
+def exported_and_trimmed(run_dir, lines, folder):
+    """The translations of lines, which are the same once a run is exported, and once trimmed."""
+    (folder / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    model, *tokenizers, _ = restore.restore_model(RunDirectory.open(run_dir))
+    expected = translator_of(run_dir, model, tokenizers)(lines)
+    for arguments in (
+        ["export", run_dir, folder / "saved", "--beam-size=1"],
+        ["trim", run_dir, folder / "small", "--keep", folder / "lines"],
+    ):
+        done = run_here(*arguments)
+        assert done.returncode == 0, done.stderr + done.stdout
+    assert tt.Translator.load(folder / "saved")(lines) == expected
+    assert re.search(r"none of [1-9]\d* translations changed", done.stdout)
+    restore.restore_model(RunDirectory.open(folder / "small"))
+    return expected
+
+
+def of_ctranslate2(run_dir, tokenizers, lines, folder, **options):
+    """The subwords that CTranslate2 makes of lines, and how they become text."""
+    done = run_here("export", run_dir, folder / "fast", "--format=ctranslate2")
+    assert done.returncode == 0, done.stderr
+    # CTranslate2 reads subwords, and has the table itself.
+    for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        assert (folder / "fast" / "1" / f"{side}.model").read_bytes() == tokenizer.splitter
+    splitter, joiner = (
+        sentencepiece.SentencePieceProcessor(model_proto=t.splitter) for t in tokenizers
+    )
+    engine = ctranslate2.Translator(str(folder / "fast" / "1"), intra_threads=1)
+    subwords = splitter.encode(lines, out_type=str)
+    results = engine.translate_batch(subwords, beam_size=1, min_decoding_length=0, **options)
+    return [result.hypotheses[0] for result in results], joiner.decode_pieces
 
 
 def stored(name, change):
@@ -59,6 +96,17 @@ def change(name, old, new):
         path.write_text(text.replace(old, new), encoding="utf-8")
 
     return spoil
+
+
+def remove(*names):
+    """Returns a function that removes files of a folder."""
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def write(name, content):
+    """Returns a function that writes a file of a folder; the content is text or bytes."""
+    content = content if isinstance(content, bytes) else content.encode()
+    return lambda folder: (folder / name).write_bytes(content)
 
 
 def assert_import_refused(kind, fixture, spoil, words, tmp_path, capfd):

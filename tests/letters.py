@@ -17,14 +17,9 @@ def random_model(
     randomise, seed=0, dtype=None, architecture="transformer", vocab_size=VOCAB_SIZE, **settings
 ):
     sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
-    config = small_config(
-        architecture,
-        source_vocab_size=vocab_size,
-        target_vocab_size=vocab_size,
-        tie_embeddings=False,
-        **{name: size for name, size in sizes.items() if has_setting(architecture, name)},
-        **settings,
-    )
+    sizes = {name: size for name, size in sizes.items() if has_setting(architecture, name)}
+    sizes |= {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
+    config = small_config(architecture, tie_embeddings=False, **sizes, **settings)
     model = build_model(config, dtype)
     give_weights(randomise, model, seed)
     if not has_setting(architecture, "num_heads"):  # states without a norm say less

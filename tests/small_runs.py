@@ -8,7 +8,10 @@ from small_models import has_setting
 from tf_transformer import cli
 from tf_transformer.config_fields import flag
 from tf_transformer.evaluation import BLEU
+from tf_transformer.run_config import RunConfig
+from tf_transformer.run_tables import TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.run_directory import RunDirectory
 
 STARTED = 1000.0  # where the clock of `step_clock` begins
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "num_units": 16}
@@ -63,16 +66,27 @@ def train(run_dir, *options):
     assert cli.main(["train", f"--run-dir={run_dir}", *options]) == 0
 
 
+def write_run(path, model, tokenizers, data):
+    """A run whose only checkpoint is this model."""
+    run, (source, target) = RunDirectory.create(path), tokenizers
+    tokenizer = TokenizerConfig(source.vocab_size, joint=source is target)
+    run.begin(RunConfig(data, tokenizer, model.config), source, target)
+    metadata = {"run_metadata": model.config.to_dict()}
+    Checkpoints(run.checkpoints_path).write(model, 7, {"val_bleu": 1.0}, **metadata)
+    return path
+
+
 def same_checkpoints(run_dir, other_dir):
     """Whether the newest checkpoints of two runs are the same, bit for bit."""
-    one, other = _arrays(run_dir), _arrays(other_dir)
+    latest = (Checkpoints(path / "checkpoints").latest() for path in (run_dir, other_dir))
+    one, other = map(arrays_of, latest)
     return len(one) > 0 and one == other
 
 
-def _arrays(run_dir):
-    """The bytes of the arrays in the newest checkpoint's file, by name."""
-    names, latest = [], Checkpoints(run_dir / "checkpoints").latest()
-    with h5py.File(latest.path / "model.weights.h5") as file:
+def arrays_of(checkpoint):
+    """The bytes of the arrays in a checkpoint's file, by name."""
+    names = []
+    with h5py.File(checkpoint.path / "model.weights.h5") as file:
         file.visit(names.append)
         arrays = {name: file[name] for name in names if isinstance(file[name], h5py.Dataset)}
         return {name: array[()].tobytes() for name, array in arrays.items()}

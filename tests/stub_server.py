@@ -200,12 +200,9 @@ def ask(server, path=PREDICT, body=None, method=None, headers=None):
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         content = response.read()
-    is_json = response.headers.get("content-type") == "application/json"
-    return (
-        response.status,
-        response.headers,
-        json.loads(content) if is_json and content else content,
-    )
+    if content and response.headers.get("content-type") == "application/json":
+        content = json.loads(content)
+    return response.status, response.headers, content
 
 
 def in_background(function, *arguments):

@@ -145,16 +145,14 @@ def test_a_run_exported_by_two_processes_gives_the_same_bytes(trained_run, copy_
     for state in run_dir.glob("*/step-*/state.json"):  # as if the run had this text
         text = re.sub('(?<="validation corpus": ")[^"]*', fingerprint, state.read_text("utf-8"))
         state.write_text(text, "utf-8")
+    options = {"cwd": tmp_path, "stderr": subprocess.PIPE}
     exports = [
         subprocess.Popen(
-            command("export", run_dir, tmp_path / seed),
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            preexec_fn=prepare,
+            command("export", run_dir, tmp_path / seed), preexec_fn=prepare,
+            env={**os.environ, "PYTHONHASHSEED": seed}, **options,
         )
         for seed, prepare in (("3", None), ("7", use_one_core))
-    ]
+    ]  # fmt: skip
     for export in exports:
         _, printed = export.communicate(timeout=300)
         assert export.returncode == 0, printed.decode()

@@ -63,20 +63,6 @@ def test_truncated_text_and_characters_without_a_font_are_noted(
     assert "a side has more tokens" in truncated and "no installed font has some" in fonts
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("a", ["--output=a.xyz"], [r"a\.xyz: must end in", r"\.png"]),
-        (" \n", [], ["TEXT is empty"]),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
-    tmp_path, capfd, monkeypatch, text, options, words
-):
-    monkeypatch.chdir(tmp_path)
-    assert_refused(["attention", "nowhere", text, *options], words, capfd, tmp_path)
-
-
 def test_what_has_no_alignment_is_named(echo, exported_run, tmp_path, capfd):
     words = [f"{echo}: this model has no alignment"]
     assert_refused(["attention", echo, "a b"], words, capfd, tmp_path)

@@ -1,32 +1,121 @@
-"""Unusable files and settings of training: each gets one line that names it, and makes no run."""
+"""Unusable files and options of commands: each gets one line, and changes nothing."""
+
+import shlex
 
 import pytest
 from commands import SMALL, assert_one_line, assert_refused, files
 
 from tf_transformer import cli
+from tf_transformer.commands import doctor
+
+# The beginning of a command, in the folder of `bad_files`: its end, and words of the refusal.
+REFUSED = {
+    "train --run-dir=run": {
+        "": ["--train-source, --train-target", "--corpus phrasebook"],
+        "--corpus=copy --steps=5 --minutes=1": ["--steps and --minutes each"],
+        "--corpus=copy --steps=many": ["steps", "'many'"],
+        "--corpus=tfds:nothing_like_it": ["nothing_like_it"],
+        "--corpus=copy --config=none.toml": ["none.toml", "No such file"],
+        "--corpus=copy --config=run.toml --steps=3": [
+            r"run.toml: \[model\] 'num_layer'", "'num_layers'"],
+        "--train-tsv=one_tab": ["one_tab, line 2: 0 tabs"],
+        "--train-source=two --train-target=latin1": ["latin1, line 2: not valid"],
+        "--train-source=folder --train-target=two": ["folder: is a directory"],
+    },
+    "train --corpus=copy": {"--run-dir={saved}": ["demo: holds an export"]},
+    "train --resume --steps=99": {
+        "--run-dir=missing": ["missing: is no folder. Check", "tf-transformer train"],
+        "--run-dir=folder": ["folder: holds no run", "tf-transformer train"],
+    },
+    "train --run-dir={run} --resume": {
+        "--d-model=64": ["the run has --d-model 32, not 64", "--steps"],
+        "--d-ff=64 --num-heads=4 --warmup-steps=9": [
+            "has --num-heads 2, not 4; --warmup-steps 50, not 9"],
+        "--architecture=cho": ["has --architecture transformer"],
+        "'--train-source=other file'": ["--train-source '.*source', not 'other file'"],
+        "--preset=tiny --num-layers=1 --d-model=32": [
+            "has --num-heads 2, not 4; --d-ff 64, not 256"],
+    },
+    "train --corpus=copy --run-dir=new --initialize-from={run}": {
+        "--d-model=64 --vocab-size=300": [
+            "the run has --vocab-size 280, not 300; --d-model 32, not 64", "keeps the model and"],
+        "--architecture=cho": ["has --architecture transformer"],
+        "--preset=base": ["--num-layers 1, not 6", "--d-model 32, not 512"],
+        "--no-joint --no-tie-embeddings": ["--joint True, not False"],
+        "--user-symbols=<BT>": ["--user-symbols None, not '<BT>'"],
+        "--initialize-from=nothing": ["nothing: is no folder"],
+    },
+    "evaluate {saved} --source=three": {
+        "--reference=two": ["three has 3", r"two has 2\b"],
+        "--reference=two --source=two": ["2 --source and 1 --reference"],
+        "--reference=three --reference=three --source=three": ["test sets need --compare"],
+        "--reference=three --compare=. --robustness": ["two models", "Omit --robustness[.]"],
+        "--reference=three --compare=. --perplexity": ["no translations. Omit --compare[.]"],
+        "--compare=. --suite --terms=x": ["two models .* Omit --suite, --terms[.]"],
+        "--reference=latin1": ["latin1, line 2"],
+        "--text=two": ["--text is read alone. Omit --source[.]"],
+        "--reference=three --perplexity --batch-size=1": ["Omit --batch-size[.]"],
+        "--reference=three --perplexity --robustness": ["--perplexity .* Omit --robustness[.]"],
+        "--reference=three --file=x": ["references. Omit --source, --reference[.]"],
+        "--reference=three --beam-size=1 --length-penalty=1": ["without a beam"],
+    },
+    "translate {echo}": {
+        "--beam-size=999": ["beam_size must be from 1 to 280"],
+        "--n-best=3": ["n_best must be from 1 to the size of the beam, 1", "--beam-size"],
+        "--input=folder": ["folder: Is a directory[.]"],
+        "--input=two --output=missing/out": ["missing/out: --output must be a file"],
+        "--input=two --output=folder": ["folder: --output must be a file"],
+        "--input=two --output=two": ["two: is the input too"],
+        "--output=three --n-best=4 --overwrite": ["n_best must be"],
+        "--length-penalty=1": ["--length-penalty does nothing without a beam"],
+    },
+    "doctor {saved}": {
+        "--same-as=run": ["--same-as needs SAVED_MODEL and --source"],
+        "--max-different=0.1": ["--max-different is for a comparison"],
+        "--same-as=missing --source=two": ["missing: is no folder"],
+        "--same-as={saved} --source=missing": ["missing: no such file"],
+    },
+    "export": {
+        "missing saved": ["missing: is no folder. Check", "tf-transformer train"],
+        "folder saved": ["folder: holds no run", "tf-transformer train"],
+        "{saved} more": ["demo: holds no run", "is an export"],
+    },
+    "export {run} saved": {
+        "--quantization=int8": ["saved_model does not have --quantization; omit it"],
+        "--format=ctranslate2 --beam-size=4": ["does not have --beam-size; omit it"],
+        "--format=ctranslate2 --quantization=int9": ["'int8'"],
+        "--beam-size=99999": ["from 1 to", "99999"],
+        "--version=0": ["0"],
+        "--overwrite": ["--overwrite replaces a version"],
+    },
+    "trim {run}": {
+        "new --keep empty": ["empty: the file is empty"],
+        "new --keep blank": ["have no text"],
+        "folder --keep two": ["folder: exists already"],
+        "two/new --keep two": ["two is no writable folder"],
+    },
+}  # fmt: skip
+
+
+def contents_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ([], ["--train-source, --train-target", "--corpus phrasebook"]),
-        (["--corpus=copy", "--steps=5", "--minutes=1"], ["--steps and --minutes each"]),
-        (["--corpus=copy", "--steps=many"], ["steps", "'many'"]),
-        (["--corpus=tfds:nothing_like_it"], ["nothing_like_it"]),
-        (["--corpus=copy", "--config=none.toml"], ["none.toml", "No such file"]),
-        (["--corpus=copy", "--config={}/run.toml", "--steps=3"],
-         [r"run.toml: \[model\] 'num_layer'", "'num_layers'"]),
-        (["--train-tsv={}/one_tab"], ["one_tab, line 2: 0 tabs"]),
-        (["--train-source={}/two", "--train-target={}/latin1"], ["latin1, line 2: not valid"]),
-        (["--train-source={}/folder", "--train-target={}/two"], ["folder: is a directory"]),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_cannot_be_trained_on_is_named(bad_files, capfd, options, words):
+    ("begin", "end"), [(begin, end) for begin, ends in REFUSED.items() for end in ends]
+)
+def test_what_a_command_cannot_do_is_named(
+    begin, end, trained_run, exported_run, echo, bad_files, capfd, monkeypatch
+):
+    monkeypatch.chdir(bad_files)
+    monkeypatch.setattr(doctor, "diagnose", None)  # it is refused before the checks
     (bad_files / "run.toml").write_text("[model]\nnum_layer = 2\n", encoding="utf-8")
-    options = [option.format(bad_files) for option in options]
-    arguments = ["train", f"--run-dir={bad_files / 'run'}", *options]
-    assert_refused(arguments, words, capfd, bad_files)
+    models = {"run": trained_run[0], "saved": exported_run[0], "echo": echo}
+    folders = bad_files, trained_run[0], exported_run[0]
+    before = [*map(contents_of, folders)]
+    arguments = shlex.split(f"{begin} {end}".format(**models))
+    assert_refused(arguments, REFUSED[begin][end], capfd, bad_files)
+    assert [*map(contents_of, folders)] == before
 
 
 # Found only after the text is read; the last line is the error.

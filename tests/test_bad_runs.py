@@ -31,24 +31,6 @@ def assert_both_refused(run_dir, tmp_path, capfd):
     return check
 
 
-@pytest.mark.parametrize("command", [resume, lambda path: ["export", path, f"{path}/saved"]])
-@pytest.mark.parametrize(
-    ("folder", "problem"), [("missing", "is no folder. Check"), ("folder", "holds no run")]
-)
-def test_a_folder_without_a_run_is_named(bad_files, capfd, command, folder, problem):
-    words = [f"{folder}: {problem}", "tf-transformer train"]
-    assert_refused(command(bad_files / folder), words, capfd, bad_files)
-
-
-def test_an_export_is_no_run(bad_files, capfd):
-    (bad_files / "saved" / "1").mkdir(parents=True)
-    (bad_files / "saved" / "1" / "saved_model.pb").touch()
-    words = ["saved: holds no run", "is an export"]
-    assert_refused(["export", bad_files / "saved", bad_files / "more"], words, capfd, bad_files)
-    train = ["train", "--corpus=copy", f"--run-dir={bad_files / 'saved'}"]
-    assert_refused(train, ["saved: holds an export"], capfd, bad_files)
-
-
 def test_a_run_without_a_checkpoint_is_named(run_dir, tmp_path, capfd):
     shutil.rmtree(run_dir / "checkpoints")
     words = ["no checkpoint yet", "--resume"]

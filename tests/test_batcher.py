@@ -83,24 +83,6 @@ def test_a_model_that_cannot_be_batched_runs_requests_alone():
     assert alone.batches[1:] == [[b"a", b"b"], [b"a"], [b"b"]]
 
 
-def test_a_request_that_is_cancelled_leaves_the_queue(model):
-    async def main():
-        batcher = Batcher(model, 1)
-        submit(batcher, ["wait"])
-        await until(lambda: model.batches)
-        first, second = (submit(batcher, text) for text in "ab")
-        await until(lambda: len(batcher) == 2)
-        second.cancel()
-        await until(lambda: len(batcher) == 1)
-        third = submit(batcher, "d")
-        await until(lambda: len(batcher) == 2)
-        model.go.set()
-        assert await rows(first) == [b"A"] and await rows(third) == [b"D"]
-
-    asyncio.run(main())
-    assert model.batches[1:] == [[b"a", b"d"]]
-
-
 def test_clients_that_ask_again_share_the_next_batch(model):
     async def client(batcher):
         for _ in range(3):

@@ -1,15 +1,14 @@
 """The benchmarks run with the smallest sizes, and print their line of JSON."""
 
-import importlib.util
+import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import last_json
+from commands import last_json, run_python
 
 from tf_transformer.models.architectures import build_model
 from tf_transformer.models.model_configs import TransformerConfig
@@ -21,23 +20,10 @@ FOLDER = ROOT / "benchmarks"
 SMALLEST = ["--num-layers", "1", "--d-model", "16", "--d-ff", "32", "--num-heads", "2"]
 
 
-def needs(library):
-    missing = importlib.util.find_spec(library) is None
-    return pytest.mark.skipif(missing, reason=f"{library} is not installed")
-
-
-def run(script, *options):
-    return subprocess.run(
-        [sys.executable, str(FOLDER / script), *map(str, options)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-
-def last_line(process):
-    assert process.returncode == 0, process.stderr
-    return last_json(process.stdout)
+def measured(script, *options):
+    """The JSON that a benchmark prints."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return last_json(run_python(FOLDER / script, *options, env=env, timeout=None))
 
 
 @pytest.fixture(scope="module")
@@ -52,47 +38,8 @@ def text(tmp_path_factory):
     return folder
 
 
-@needs("torch")
-def test_training_against_pytorch_on_a_cpu(text):
-    results = last_line(
-        run(
-            "train.py", "--presets", "tiny", "--rounds", "1", "--steps", "2", "--warm-up", "1",
-            "--source", text / "source", "--target", text / "target",
-            "--vocab-size", "300", "--batch-tokens", "256",
-            "--engines", "ours", "pytorch", *SMALLEST,
-        )
-    )  # fmt: skip
-    assert results.keys() == {"tiny"}
-    tiny = results["tiny"]
-    assert 0 <= tiny["padding_fraction"] < 1
-    for cell in (tiny, tiny["bfloat16"]):
-        # One round does not tell how far it is to be trusted.
-        assert (cell["ratio"], cell["ratio_spread"]) == (None, [None, None])
-        for key in ("overall_tokens_per_second", "first_step_seconds", "peak_mib"):
-            assert cell[key].keys() == {"ours", "pytorch"}
-            assert min(cell[key].values()) > 0
-        # Only models of equal size can be compared.
-        assert cell["parameters"]["ours"] == cell["parameters"]["pytorch"]
-
-
-@needs("torch")
-@needs("jax")
-def test_training_against_pytorch_on_an_accelerator():
-    cell = last_line(
-        run(
-            "gpu_train.py", "--device", "cpu", "--presets", "tiny", "--steps", "2", "--blocks", "2",
-            "--no-compile", "--vocab-size", "100", "--batch-tokens", "128",
-            "--engines", "ours", "pytorch", "--peak-tflops", "1", *SMALLEST,
-        )
-    )["tiny"]  # fmt: skip
-    low, high = cell["ratio_spread"]
-    assert low <= cell["ours"] / cell["pytorch"] + 0.01 and high > 0
-    assert cell["parameters"]["ours"] == cell["parameters"]["pytorch"]
-    assert cell["share_of_peak"]["ours"] > 0
-
-
 def test_text_of_many_pairs():
-    results = last_line(run("data.py", "--pairs=3000", "--shards=2", "--batches=5"))
+    results = measured("data.py", "--pairs=3000", "--shards=2", "--batches=5")
     ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
     assert len({way["padding_fraction"] for way in ways}) == 1
     for way in ways:
@@ -166,11 +113,9 @@ def test_decoding_reports_the_faster_use_of_threads(module):
 
 
 def test_an_imported_model_makes_equally_many_tokens(text):
-    results = last_line(
-        run(
-            "pretrained.py", "--vocab-size", "400", "--rounds", "1", "--batch-sizes", "1", "4",
-            "--tokens", "7", "--source", text / "source", *SMALLEST,
-        )
+    results = measured(
+        "pretrained.py", "--vocab-size", "400", "--rounds", "1", "--batch-sizes", "1", "4",
+        "--tokens", "7", "--source", text / "source", *SMALLEST,
     )  # fmt: skip
     assert results.keys() == {"base_beam4_b1", "base_beam4_b4"}
     for cell in results.values():
@@ -259,37 +204,32 @@ def test_operations_are_those_of_the_matrix_products(synthetic):
 
 
 def test_the_lineage_is_measured_again_and_never_mixed(text, tmp_path):
-    def compare(steps):
-        files = [
-            f"--{part}-{side}={text / side}"
-            for part in ("train", "validation")
-            for side in ("source", "target")
-        ]
-        architectures = ["--architectures", "cho", "masked_lm"]
-        return run("lineage.py", f"--steps={steps}", *files, f"--output={tmp_path}", *architectures)
-
-    first = last_line(compare(2))
+    files = [
+        f"--{part}-{side}={text / side}"
+        for part in ("train", "validation")
+        for side in ("source", "target")
+    ]
+    options = [*files, f"--output={tmp_path}", "--architectures", "cho", "masked_lm"]
+    first = measured("lineage.py", "--steps=2", *options)
     assert first["cho"]["updates"] == 2 and first["cho"]["val_perplexity"] > 1
     assert first["cho"]["bleu"] >= 0 and "bleu" not in first["masked_lm"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.h5")}
     assert len(before) >= 2
-    again = last_line(compare(2))
+    again = measured("lineage.py", "--steps=2", *options)
     expected = pytest.approx(first["cho"]["val_perplexity"], rel=1e-5)
     assert again["cho"]["val_perplexity"] == expected
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.h5")} == before
     (tmp_path / "cho" / "done").unlink()  # as if it had been interrupted
-    other = compare(3)
-    assert other.returncode == 1 and "is of another budget, other files" in other.stderr
+    with pytest.raises(AssertionError, match="is of another budget, other files"):
+        measured("lineage.py", "--steps=3", *options)
 
 
 def test_a_masked_model_starts_a_prefix_model(tmp_path):
-    results = last_line(
-        run(
-            "warm_start.py", "--steps=4", "--validations=2",
-            "--pairs=600", "--vocab-size=400", "--batch-tokens=1024",
-            f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
-            *SMALLEST,
-        )
+    results = measured(
+        "warm_start.py", "--steps=4", "--validations=2",
+        "--pairs=600", "--vocab-size=400", "--batch-tokens=1024",
+        f"--output={tmp_path / 'results.json'}", f"--figure={tmp_path / 'curves.svg'}",
+        *SMALLEST,
     )  # fmt: skip
     warm, cold = results["val_loss"].values()
     assert [step for step, _ in warm] == [step for step, _ in cold] == [0, 2, 4]
@@ -301,11 +241,9 @@ def test_a_masked_model_starts_a_prefix_model(tmp_path):
 
 def test_the_product_on_a_gpu_where_there_is_none():
     way = "and 10 in a call"
-    results = last_line(
-        run(
-            "gpu.py", "--presets", "tiny", *SMALLEST, "--ways", way, "--updates", "10",
-            "--batch-tokens", "512", "--vocab-size", "300", "--batch-sizes",
-        )
+    results = measured(
+        "gpu.py", "--presets", "tiny", *SMALLEST, "--ways", way, "--updates", "10",
+        "--batch-tokens", "512", "--vocab-size", "300", "--batch-sizes",
     )  # fmt: skip
     cell = results["tiny"]["train"][way]
     assert cell["device"] == "CPU" and cell["padding"] < 0.1

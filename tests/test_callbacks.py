@@ -138,10 +138,8 @@ def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, ca
     monkeypatch.setattr(callbacks, "time", clock)
     monkeypatch.setattr(run_module, "time", clock)
     run = a_run(tmp_path, {"minutes": 5.0}, total_steps=None)
-    shown, optimizer = (
-        callbacks.Progress(run, Position(STARTED)),
-        types.SimpleNamespace(learning_rate=0.1, gradient_norm=tf.constant(1.0)),
-    )
+    shown = callbacks.Progress(run, Position(STARTED))
+    optimizer = types.SimpleNamespace(learning_rate=0.1, gradient_norm=tf.constant(1.0))
     shown.set_model(types.SimpleNamespace(optimizer=optimizer, train_step=None))
     shown.on_epoch_begin(0)
     # Each step has 100 target tokens; the first takes as long as the tracing.

@@ -116,9 +116,3 @@ def test_the_locale_of_a_process_changes_nothing(translators, tmp_path):
         found = run_python("-c", script, path, " ".join(words), env=env, encoding="utf-8")
         # As Turkish, because of the İ.
         assert json.loads(found) == "eın kırmızı istanbul ìíĩ j\u0300\u012f\u0301i σοφος äö"
-
-
-@pytest.mark.parametrize("fold", [None, False, True])
-def test_a_run_says_whether_its_translators_fold(fold):
-    data = DataConfig(corpus="phrasebook", fold_capitals=fold)
-    assert search_of(data).fold_capitals is bool(fold)

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from test_sentences import split
 
 import tf_transformer as tt
-from tf_transformer.inference.document import (
-    between,
-    in_sentences,
-    split_long,
-    translate_sentences,
-)
+from tf_transformer.inference.document import between, in_sentences, split_long, translate_sentences
 from tf_transformer.inference.sentences import split_sentences
 
 # A lone surrogate stands for a byte that is not UTF-8.
@@ -82,22 +77,6 @@ def test_a_sentence_is_translated_as_it_is_alone(translate, in_memory, sentences
     assert found["sentences"] == [alone]
     assert found["sentence_translations"] == [expected]
     assert found["translation"] == [joined(expected)]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "space", "expected"),
-    [
-        ('He said "谢谢！"', "Then he left.", " ", " "),
-        ("Kaufen Sie 東京！", "Das ist gut.", " ", " "),
-        ("我用 iPhone。", "Android 好。", " ", ""),
-        ("123。", "好。", " ", ""),
-    ],
-)
-def test_a_full_stop_of_chinese_within_other_text_is_no_end_of_chinese(
-    first, second, space, expected
-):
-    found = between(*(tf.constant([text]) for text in (first, second, space)))
-    assert found.numpy()[0].decode() == expected
 
 
 def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, sentences):
@@ -175,36 +154,27 @@ def test_chinese_sentences_touch_and_their_translations_do_not():
     assert touching("你好。我是！对。", *english, ("ab!", "")) == "ab. ab."
 
 
-@pytest.mark.parametrize(
-    "left, space, right, expected",
-    [
-        ("你好。", " ", "我走。", ""),
-        ("你好！", "\u3000 ", "“我走。”", ""),
-        ("他说「好」", " ", "她来", ""),
-        ("（真的。）", " ", "GNU 是", ""),
-        ("走了……", " ", "3 天。", ""),
-        ("走了……", " ", "三天。", ""),
-        ("好的!", " ", "走吧", ""),
-        ("データー", " ", "ｶﾅ｡", ""),
-        ("好！😀", " ", "走。", ""),
-        ("好。", "\n\n", "走。", "\n\n"),
-        ("好。", " \r\n", "走。", " \r\n"),
-        ("表。", "\t", "列。", "\t"),
-        ("用 GNU.", " ", "走。", " "),
-        ("走吧", " ", "GNU", " "),
-        ("네.", " ", "좋아요.", " "),
-        ("「네。」", " ", "좋아요.", " "),
-        ("네.", "", "좋아요.", " "),
-        ("ไปไหน", " ", "มาแล้ว", " "),
-        ("ខ្ញុំទៅ។", " ", "គាត់", " "),
-        ("Yes.", "", "No.", " "),
-        ("Yes.", "  ", "No.", "  "),
-        ("你好。", "", "Hello.", ""),
-        ("", "", "No.", ""),
-    ],
-)
-def test_translations_decide_whether_a_space_is_between_them(left, space, right, expected):
-    assert between([left], [right], [space]).numpy()[0].decode() == expected
+# Translations that touch, and those between which white space stays or a space is put.
+TOUCHING = [
+    ("你好。", " ", "我走。"), ("你好！", "\u3000 ", "“我走。”"), ("他说「好」", " ", "她来"),
+    ("（真的。）", " ", "GNU 是"), ("走了……", " ", "3 天。"), ("走了……", " ", "三天。"),
+    ("好的!", " ", "走吧"), ("データー", " ", "ｶﾅ｡"), ("好！😀", " ", "走。"), ("", "", "No."),
+    ("你好。", "", "Hello."), ("我用 iPhone。", " ", "Android 好。"), ("123。", " ", "好。"),
+]  # fmt: skip
+APART = [
+    ("好。", "\n\n", "走。"), ("好。", " \r\n", "走。"), ("表。", "\t", "列。"),
+    ("用 GNU.", " ", "走。"), ("走吧", " ", "GNU"), ("네.", " ", "좋아요."), ("네.", "", "좋아요."),
+    ("「네。」", " ", "좋아요."), ("ไปไหน", " ", "มาแล้ว"), ("ខ្ញុំទៅ។", " ", "គាត់"),
+    ("Yes.", "", "No."), ("Yes.", "  ", "No."),
+    # A full stop of Chinese within other text is no end of Chinese.
+    ('He said "谢谢！"', " ", "Then he left."), ("Kaufen Sie 東京！", " ", "Das ist gut."),
+]  # fmt: skip
+
+
+def test_translations_decide_whether_a_space_is_between_them():
+    left, spaces, right = map(list, zip(*TOUCHING, *APART, strict=True))
+    expected = [""] * len(TOUCHING) + [space or " " for _, space, _ in APART]
+    assert [found.decode() for found in between(left, right, spaces).numpy()] == expected
 
 
 def test_chinese_sentences_touch_in_python_as_in_the_graph():

@@ -1,6 +1,6 @@
 """The documents: their commands parse, their code runs, and what they link to and name exists.
 
-`test_serving_doc.py` and `test_client.py` run those of docs/serving.md.
+`test_client.py` runs those of the section on clients in docs/serving.md.
 """
 
 import itertools
@@ -259,8 +259,11 @@ def test_python_blocks_run(page, trained_run, exported_run, tmp_path):
     pages.run_commands([f"{shlex.quote(sys.executable)} -c {shlex.quote(script)}"], tmp_path)
 
 
+NEEDS_CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@NEEDS_CURL
 def test_the_guide_works_as_it_stands(tmp_path):
     small = shlex.join(["--batch-tokens=512", "--num-layers=1", "--d-model=32", "--num-heads=2"])
     found = list(pages.commands_of(smaller(text_of(ROOT / "docs" / "guide.md"))))
@@ -272,3 +275,26 @@ def test_the_guide_works_as_it_stands(tmp_path):
     assert kinds == set(expected.split())
     assert (tmp_path / "both.png").is_file()
     assert len(text_of(tmp_path / "test.out").splitlines()) == 20
+
+
+@pytest.mark.slow
+@NEEDS_CURL
+def test_the_page_on_serving_works_as_it_stands(trained_run, exported_run, copy_files, tmp_path):
+    # In a folder with runs/demo and saved_models/demo, as after `make demo`.
+    shutil.copytree(exported_run[0], tmp_path / "saved_models" / "demo")
+    run = shutil.copytree(trained_run[0], tmp_path / "runs" / "demo")
+    (run / "test").mkdir(exist_ok=True)
+    for side in ("source", "target"):
+        shutil.copy(copy_files / f"test.{side}", run / "test" / f"{side}.txt")
+    text = text_of(ROOT / "docs" / "serving.md")
+    [example] = map(json.loads, pages.blocks_of(text, "json"))
+    text = re.sub(r"\n## Clients\n.*?\n## ", "\n## ", text, flags=re.DOTALL)
+    # Another page has the choice of the search.
+    text = re.sub("export runs/demo saved_models/demo", r"\g<0> --beam-size=1", text)
+    found = list(pages.commands_of(text))
+    answers = pages.run_commands(found, tmp_path)
+    assert answers[0].keys() == example.keys()
+    assert all("error" not in answer for answer in answers)
+    assert len(answers) >= 5
+    kinds = {command.split()[1] for command in found if command.startswith("tf-transformer")}
+    assert kinds == {"doctor", "serve", "export"}

@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from commands import assert_refused, lines_of, run_here
+from commands import lines_of, run_here
 
 import tf_transformer as tt
 
@@ -100,35 +100,3 @@ def test_two_models_are_compared_on_every_test_set(echo, exported_run, copy_file
     assert bleu["second"] == chrf["second"] == 100 and chrf["p_value"] < 0.01
     change = f"{bleu['second'] - bleu['first']:+.2f}"
     assert lines[3].split()[-2] == change and "BLEU" in lines[3]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--reference={}/two"], [r"three has 3", r"two has 2\b"]),
-        (["--reference={}/two", "--source={}/two"], ["2 --source and 1 --reference"]),
-        (["--reference={}/three"] * 2 + ["--source={}/three"], ["test sets need --compare"]),
-        (
-            ["--reference={}/three", "--compare={}", "--robustness"],
-            ["two models", "Omit --robustness[.]"],
-        ),
-        (
-            ["--reference={}/three", "--compare={}", "--perplexity"],
-            ["makes no translations. Omit --compare[.]"],
-        ),
-        (["--reference={}/latin1"], ["latin1, line 2"]),
-        (["--text={}/two"], ["--text is read alone. Omit --source[.]"]),
-        (["--reference={}/three", "--perplexity", "--batch-size=1"], ["Omit --batch-size[.]"]),
-        (
-            ["--reference={}/three", "--perplexity", "--robustness"],
-            ["--perplexity .* Omit --robustness[.]"],
-        ),
-        (["--reference={}/three", "--file=x"], ["references. Omit --source, --reference[.]"]),
-        (["--compare={}", "--suite", "--terms=x"], ["two models .* Omit --suite, --terms[.]"]),
-        (["--reference={}/three", "--beam-size=1", "--length-penalty=1"], ["without a beam"]),
-    ],
-)
-def test_a_bad_file_or_option_is_named(exported_run, bad_files, capfd, options, words):
-    options = [option.format(bad_files) for option in options]
-    given = [f"--source={bad_files / 'three'}", *options]
-    assert_refused(["evaluate", exported_run[0], *given], words, capfd, bad_files)

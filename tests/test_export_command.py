@@ -1,10 +1,10 @@
-"""`tf-transformer export`: a SavedModel with its manifest, and errors."""
+"""`tf-transformer export`: a SavedModel with its manifest."""
 
 import json
 import shutil
 
 import pytest
-from commands import assert_one_line, assert_refused, lines_of, log_of
+from commands import assert_one_line, lines_of, log_of
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -23,9 +23,7 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     saved, done = exported_run
     assert done.stdout == f"{saved / '1'}\n"
     assert done.stderr == ""
-    beside = {
-        "models.config", "server_batching.pbtxt", "monitoring.config", "compose.yaml",
-    }  # fmt: skip
+    beside = {"models.config", "server_batching.pbtxt", "monitoring.config", "compose.yaml"}
     assert {path.name for path in saved.iterdir()} == {"1", *beside}
     manifest = read_manifest(saved / "1")
     best = max(log_of(trained_run[0]), key=lambda line: (line["val_bleu"], line["step"]))
@@ -164,19 +162,3 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
     assert bool(search["scores"]) == bool(searched)
     assert ("validation text" in search["chosen"]) == bool(searched)
     assert (search["chosen"] == "given") == ("--beam-size" in str(options) and not searched)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--quantization=int8"], ["saved_model does not have --quantization; omit it"]),
-        (["--format=ctranslate2", "--beam-size=4"], ["does not have --beam-size; omit it"]),
-        (["--format=ctranslate2", "--quantization=int9"], ["'int8'"]),
-        (["--beam-size=99999"], ["from 1 to", "99999"]),
-        (["--version=0"], ["0"]),
-        (["--overwrite"], ["--overwrite replaces a version"]),
-    ],
-    ids=str,
-)
-def test_an_invalid_option_is_named(trained_run, tmp_path, capfd, given, words):
-    assert_refused(["export", trained_run[0], tmp_path / "saved", *given], words, capfd, tmp_path)

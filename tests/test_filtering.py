@@ -195,12 +195,9 @@ def test_pairs_that_are_no_translations_do_not_set_the_usual_ratio(others, rules
 
 @pytest.mark.parametrize("text", ["5 km", "LibreOffice", "Größe: %s", "a", "{0} Uhr", "[NEU]"])
 def test_what_has_letters_beside_placeholders_may_be_a_copy(text):
-    reasons = [
-        PairFilter(1.1, 99, (LATIN, script_words(["Han"])), (), keep, 99.0).reason_to_drop(
-            text, text
-        )
-        for keep in (False, True)
-    ]
+    scripts = LATIN, script_words(["Han"])
+    rules = (PairFilter(1.1, 99, scripts, (), keep, 99.0) for keep in (False, True))
+    reasons = [rule.reason_to_drop(text, text) for rule in rules]
     assert reasons == ["whose target is its source", None]
 
 
@@ -272,10 +269,8 @@ def test_what_cannot_be_filtered_is_named_and_writes_nothing(folder, capfd, give
 @pytest.mark.parametrize("large", ["source", "target"])
 def test_an_output_that_does_not_fit_on_the_disk_is_named(tmp_path, capfd, large, limit, suffix):
     for side in ("source", "target"):
-        write(
-            tmp_path / side,
-            [f"{n * n * 7919 % 10**9:09} " * (9 if side == large else 0) + "e" for n in range(900)],
-        )
+        words = 9 if side == large else 0
+        write(tmp_path / side, [f"{n * n * 7919 % 10**9:09} " * words + "e" for n in range(900)])
     given = {f"output-{side}": f"{tmp_path / side}.new{suffix}" for side in ("source", "target")}
     capfd.readouterr()  # its file, too, must be small
     with small_files(max(1000, limit // (9 if suffix else 1))):

@@ -31,28 +31,18 @@ def test_loops_are_found(rows):
     assert has_loop(ids, lengths).numpy().tolist() == list(map(is_loop, rows))
 
 
-class Looping:
-    """A model that repeats its first token for ever, with the other letters nearly as probable."""
-
-    weights = ()
-
-    def __init__(self, vocab_size):
-        self.vocab_size = vocab_size
-
-    def start_decoding(self, source_ids, num_steps=None):
-        return {"source": {"first": source_ids[:, 0]}, "target": {}}
-
-    def decode_step(self, token_ids, index, cache):
-        first = tf.one_hot(cache["source"]["first"], self.vocab_size)
-        end = tf.one_hot(letters.EOS, self.vocab_size)
-        return 8.0 * first + 3.0 * end * tf.cast(index > 7, tf.float32), cache
-
-
 @pytest.mark.parametrize("beam_size", [1, 2])
-def test_a_loop_is_searched_once_more_and_flagged(letter_tokenizer, beam_size):
+def test_a_loop_is_searched_once_more_and_flagged(echo_model, letter_tokenizer, beam_size):
+    class Looping(echo_model):
+        """Repeats the first token for ever; after eight steps the end is nearly as probable."""
+
+        def decode_step(self, token_ids, index, cache):
+            first = tf.one_hot(cache["target"]["ids"][:, 0], self.vocab_size)
+            end = tf.one_hot(letters.EOS, self.vocab_size)
+            return 8.0 * first + 3.0 * end * tf.cast(index > 7, tf.float32), cache
+
     search = tt.Search(max_length=letters.MAX_LENGTH)
-    model = Looping(letter_tokenizer.vocab_size)
-    arguments = model, letter_tokenizer, letter_tokenizer
+    arguments = Looping(letter_tokenizer.vocab_size), letter_tokenizer, letter_tokenizer
     texts = ["a b c d", "b b b b b b b", "", "c"]  # the second repeats itself
     translator = tt.Translator.from_model(*arguments, search)
     found = translator.n_best(texts, 1, beam_size=beam_size)

@@ -4,6 +4,7 @@
 environment with the engine.
 """
 
+import functools
 import json
 import pathlib
 import pickle
@@ -11,21 +12,19 @@ import re
 import shutil
 import zipfile
 
-import ctranslate2
+import imports
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 from commands import assert_refused, run_here
-from imports import assert_import_refused, change, import_all, name_of, stored, translator_of
+from imports import change, name_of, remove, stored, translator_of, write
 from phrase_models import our_greedy
 
-import tf_transformer as tt
 from tf_transformer.importing import hugging_face_marian
 from tf_transformer.importing.hugging_face_marian import read_hugging_face_marian
 from tf_transformer.importing.marian import _LOADER, read_marian
 from tf_transformer.importing.settings import read_yaml
-from tf_transformer.importing.tensors import ForeignModelError, _tensor, read_npz, read_torch
+from tf_transformer.importing.tensors import ForeignModelError, _tensor, read_torch
 from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.runs.restore import restore_model
 from tf_transformer.runs.run_directory import RunDirectory
@@ -42,7 +41,7 @@ MARIAN, HUGGING_FACE = ALL[:4], ALL[4:]
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """The runs of all fixtures, imported by the command."""
-    return import_all("marian", ALL, tmp_path_factory.mktemp("runs"))
+    return imports.import_all("marian", ALL, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -146,42 +145,18 @@ def test_scores_and_translations_are_those_of_marian(source, opened, imported):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [*MARIAN[::3], HUGGING_FACE[0]], ids=name_of)
-def test_an_imported_run_is_a_run_like_any_other(source, imported, tmp_path, capfd):
-    run_dir = imported[source]
-    answers = json.loads((source / "answers.json").read_text("utf-8"))
-    lines = [line for line in answers.get("sources", answers.get("lines")) if line.strip()][:4]
-    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    done = run_here("export", run_dir, tmp_path / "saved", "--beam-size=1")
-    assert done.returncode == 0, done.stderr
-    model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
-    expected = translator_of(run_dir, model, tokenizers)(lines)
-    assert tt.Translator.load(tmp_path / "saved")(lines) == expected
-    for command in ("export", "trim"):
-        arguments = {
-            "export": ["export", run_dir, tmp_path / "fast", "--format=ctranslate2"],
-            "trim": ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
-        }[command]
-        done = run_here(*arguments)
-        assert done.returncode == 0, done.stderr
-    # CTranslate2 reads subwords, and has the table itself.
-    for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
-        spm = (tmp_path / "fast" / "1" / f"{side}.model").read_bytes()
-        assert spm == tokenizer.splitter
-    engine = ctranslate2.Translator(str(tmp_path / "fast" / "1"), intra_threads=1)
-    splitter, joiner = (
-        sentencepiece.SentencePieceProcessor(model_proto=t.splitter) for t in tokenizers
+def test_an_imported_run_is_a_run_like_any_other(source, opened, imported, tmp_path, capfd):
+    (model, *tokenizers), answers = opened(source)
+    run_dir, lines = imported[source], answers.get("sources", answers.get("lines"))
+    lines = [line for line in lines if line.strip()][:4]
+    imports.exported_and_trimmed(run_dir, lines, tmp_path)
+    found, joined = imports.of_ctranslate2(
+        run_dir, tokenizers, lines, tmp_path, disable_unk=source in MARIAN
     )
     greedy = translator_of(run_dir, model, tokenizers).n_best(lines, 1)
-    results = engine.translate_batch(
-        splitter.encode(lines, out_type=str), beam_size=1, min_decoding_length=0,
-        disable_unk=source in MARIAN,
-    )  # fmt: skip
-    for (ours,), theirs in zip(greedy, results, strict=True):
+    for (ours,), theirs in zip(greedy, found, strict=True):
         if not ours.truncated:
-            known = [piece for piece in theirs.hypotheses[0] if piece != "<unk>"]
-            assert joiner.decode_pieces(known) == ours.text
-    assert "none of" in done.stdout and "translations changed" in done.stdout
-    restore_model(RunDirectory.open(tmp_path / "small"))
+            assert joined([piece for piece in theirs if piece != "<unk>"]) == ours.text
     capfd.readouterr()
     resume = ["train", "--run-dir", run_dir, "--resume", "--steps=9"]
     assert_refused(resume, ["written by import|no text of its own"], capfd, tmp_path)
@@ -190,10 +165,14 @@ def test_an_imported_run_is_a_run_like_any_other(source, imported, tmp_path, cap
 # Bad input
 
 
-def rewritten(folder, **arrays):
-    tensors = dict(np.load(folder / "model.npz"))
-    tensors.update(arrays)
-    np.savez(folder / "model.npz", **{k: v for k, v in tensors.items() if v is not None})
+def rewritten(**arrays):
+    """Gives Marian's weights other arrays, or removes those that are None."""
+
+    def spoil(folder):
+        tensors = {**np.load(folder / "model.npz"), **arrays}
+        np.savez(folder / "model.npz", **{k: v for k, v in tensors.items() if v is not None})
+
+    return spoil
 
 
 class Evil:
@@ -216,7 +195,7 @@ def vocabulary(name, content):
     """Gives Marian's decoder another vocabulary."""
 
     def spoil(folder):
-        (folder / name).write_text(content)
+        write(name, content)(folder)
         change("decoder.yml", "joint.spm", name)(folder)
 
     return spoil
@@ -229,7 +208,7 @@ def setting(before, after):
         text = np.load(folder / "model.npz")["special:model.yml"].tobytes()
         assert before in text
         text = text.replace(before, after)
-        rewritten(folder, **{"special:model.yml": np.frombuffer(text, "int8")})
+        rewritten(**{"special:model.yml": np.frombuffer(text, "int8")})(folder)
 
     return spoil
 
@@ -251,61 +230,54 @@ def with_positions(side, sign=1.0):
     return lambda arrays: arrays.update({name: waves.astype("f4")})
 
 
+config = functools.partial(change, "config.json")
+generation = functools.partial(write, "generation_config.json")
+BINARY = bytes([1, *[0] * 99])
 BAD = {
     "marian/joint": {
-        "no npz": (lambda f: (f / "model.npz").unlink(), "model.npz: is missing"),
-        "no vocabulary": (lambda f: (f / "joint.spm").unlink(), "joint.spm: is missing"),
-        "binary": (
-            lambda f: (f / "model.npz").write_bytes(bytes([1, *[0] * 99])), "a binary model.* -t"),
+        "no npz": (remove("model.npz"), "model.npz: is missing"),
+        "no vocabulary": (remove("joint.spm"), "joint.spm: is missing"),
+        "binary": (write("model.npz", BINARY), "a binary model.* -t"),
         "binary alone": (
-            lambda f: ((f / "decoder.yml").unlink(), (f / "model.npz").unlink(),
-                       (f / "model.bin").write_bytes(bytes([1, *[0] * 99]))),
+            lambda f: (remove("decoder.yml", "model.npz")(f), write("model.bin", BINARY)(f)),
             "model.bin: is a binary model"),
-        "whole numbers": (
-            lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 48), "i1")), "is quantised"),
-        "no limit": (
-            lambda f: (f / "decoder.yml").write_text("max-length-factor: 0"), "factor is 0"),
+        "whole numbers": (rewritten(encoder_l1_ffn_W1=np.zeros((24, 48), "i1")), "is quantised"),
+        "no limit": (write("decoder.yml", "max-length-factor: 0"), "factor is 0"),
         "words": (vocabulary("words.yml", "</s>: 0\n<unk>: 1\nHaus: 2\n"), "words.yml: has words"),
         "a list": (vocabulary("words.txt", "</s>\n<unk>\nHaus\n"), "words.txt: a vocabulary of"),
         "factors": (vocabulary("words.fsv", "_lemma\n"), "words.fsv: a vocabulary of"),
-        "damaged npz": (lambda f: (f / "model.npz").write_bytes(b"PK"), "model.npz: no NumPy"),
-        "damaged spm": (lambda f: (f / "joint.spm").write_bytes(b"x"), "joint.spm: no Sentence"),
+        "damaged npz": (write("model.npz", b"PK"), "model.npz: no NumPy"),
+        "damaged spm": (write("joint.spm", b"x"), "joint.spm: no Sentence"),
         "pre-norm": (
             setting(b'transformer-preprocess: ""', b"transformer-preprocess: n"),
             "transformer-preprocess is 'n'"),
         "its own gelu": (
             setting(b"ffn-activation: swish", b"ffn-activation: gelu"), "ffn-activation is 'gelu'"),
         "an odd width": (setting(b"dim-emb: 24", b"dim-emb: 23"), "model.npz: "),
-        "no text": (lambda f: (f / "decoder.yml").write_bytes(b"\xff"), "decoder.yml: is no table"),
+        "no text": (write("decoder.yml", b"\xff"), "decoder.yml: is no table"),
         "a plain array": (
             lambda f: np.save((f / "model.npz").open("wb"), np.zeros(3)), "model.npz: no NumPy"),
-        "not Marian's": (lambda f: rewritten(f, **{"special:model.yml": None}), "Marian did not"),
-        "another size": (
-            lambda f: rewritten(f, encoder_l1_ffn_W1=np.zeros((24, 7), "f4")), "ffn_.*24, 7"),
-        "other rows": (lambda f: rewritten(f, Wemb=np.zeros((9, 24), "f4")), "has 9 rows"),
-        "a missing weight": (lambda f: rewritten(f, encoder_l1_self_Wq=None), "self_Wq"),
-        "another weight": (lambda f: rewritten(f, extra=np.zeros(3)), "such as extra"),
+        "not Marian's": (rewritten(**{"special:model.yml": None}), "Marian did not"),
+        "another size": (rewritten(encoder_l1_ffn_W1=np.zeros((24, 7), "f4")), "ffn_.*24, 7"),
+        "other rows": (rewritten(Wemb=np.zeros((9, 24), "f4")), "has 9 rows"),
+        "a missing weight": (rewritten(encoder_l1_self_Wq=None), "self_Wq"),
+        "another weight": (rewritten(extra=np.zeros(3)), "such as extra"),
     },
     "hugging_face/shared": {
-        "no weights": (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors or"),
-        "no splitter": (lambda f: (f / "source.spm").unlink(), "source.spm: is missing"),
-        "empty splitter": (lambda f: (f / "source.spm").write_bytes(b""), "source.spm: no Sent"),
-        "no table": (lambda f: (f / "vocab.json").unlink(), "vocab.json: is missing"),
-        "damaged weights": (
-            lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "no safetensors file"),
-        "another family": (
-            change("config.json", '"marian"', '"bart"'), "model_type is 'bart'"),
-        "another width": (
-            change("config.json", '"d_model": 16', '"d_model": 32'), "needs"),
-        "an activation": (
-            change("config.json", '"swish"', '"tanh"'), "activation_function"),
+        "no weights": (remove("model.safetensors"), "no model.safetensors or"),
+        "no splitter": (remove("source.spm"), "source.spm: is missing"),
+        "empty splitter": (write("source.spm", b""), "source.spm: no Sent"),
+        "no table": (remove("vocab.json"), "vocab.json: is missing"),
+        "damaged weights": (write("model.safetensors", b"x" * 99), "no safetensors file"),
+        "another family": (config('"marian"', '"bart"'), "model_type is 'bart'"),
+        "another width": (config('"d_model": 16', '"d_model": 32'), "needs"),
+        "an activation": (config('"swish"', '"tanh"'), "activation_function"),
         "more layers": (
-            change("config.json", '"decoder_layers": 1', '"decoder_layers": 3'),
+            config('"decoder_layers": 1', '"decoder_layers": 3'),
             "no weights named model.decoder.layers.1"),
         "fewer layers": (
-            change("config.json", '"encoder_layers": 2', '"encoder_layers": 1'),
-            "such as model.encoder.layers.1"),
-        "no JSON": (change("config.json", "{", "["), "no JSON object"),
+            config('"encoder_layers": 2', '"encoder_layers": 1'), "such as model.encoder.layers.1"),
+        "no JSON": (config("{", "["), "no JSON object"),
         "other subwords": (other_subwords, "different models"),
         **{
             f"another {name}": (stored(WEIGHTS, with_copy(name, 1e-3)), f"{name} differs")
@@ -317,25 +289,19 @@ BAD = {
             stored(WEIGHTS, lambda a: a.update({COPIES[0]: np.zeros((263, 16), "i1")})),
             "the model is quantised|differs"),
         "another padding": (
-            lambda f: (f / "generation_config.json").write_text('{"pad_token_id": 3}'),
-            "pad_token_id is 262 in config.json, but 3"),
-        "no id": (
-            lambda f: (f / "generation_config.json").write_text('{"bad_words_ids": [[99999]]}'),
-            "99999 is no id of the 263"),
-        "a word for an id": (
-            lambda f: (f / "generation_config.json").write_text('{"suppress_tokens": ["a"]}'),
-            "'a' is no id"),
+            generation('{"pad_token_id": 3}'), "pad_token_id is 262 in config.json, but 3"),
+        "no id": (generation('{"bad_words_ids": [[99999]]}'), "99999 is no id of the 263"),
+        "a word for an id": (generation('{"suppress_tokens": ["a"]}'), "'a' is no id"),
         "a word for a number": (
-            change("config.json", '"max_position_embeddings": 64', '"max_position_embeddings": ""'),
+            config('"max_position_embeddings": 64', '"max_position_embeddings": ""'),
             "max_position_embeddings is ''"),
-        "a list": (
-            change("config.json", '"pad_token_id": 262', '"pad_token_id": [1, 2]'), "special ids"),
+        "a list": (config('"pad_token_id": 262', '"pad_token_id": [1, 2]'), "special ids"),
         "a subword less": (change("vocab.json", '"<unk>": 1, ', ""), "vocab.json"),
     },
     "hugging_face/separate": {
         "code": (pickled, "pickle asks for pathlib.*touch"),
-        "no pickle": (lambda f: (f / "pytorch_model.bin").write_bytes(b"x"), "file of PyTorch"),
-        "no target table": (lambda f: (f / "target_vocab.json").unlink(), "target_vocab.json"),
+        "no pickle": (write("pytorch_model.bin", b"x"), "file of PyTorch"),
+        "no target table": (remove("target_vocab.json"), "target_vocab.json"),
     },
 }  # fmt: skip
 
@@ -345,7 +311,7 @@ BAD = {
 )
 def test_bad_input_is_one_line_and_writes_nothing(name, case, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_import_refused("marian", FIXTURES / name, *BAD[name][case], tmp_path, capfd)
+    imports.assert_import_refused("marian", FIXTURES / name, *BAD[name][case], tmp_path, capfd)
 
 
 def test_equal_copies_and_positions_are_accepted(tmp_path):
@@ -368,7 +334,7 @@ def test_of_several_trainings_in_a_folder_one_is_named(tmp_path, capfd):
     """As Marian leaves them with `--keep-best`."""
     folder = shutil.copytree(MARIAN[0], tmp_path / "folder")
     best, last = "model.npz.best-bleu.npz", "model.npz"
-    rewritten(folder, decoder_ff_logit_out_b=np.full((1, 400), 7, "f4"))
+    rewritten(decoder_ff_logit_out_b=np.full((1, 400), 7, "f4"))(folder)
     (folder / last).rename(folder / best)
     shutil.copy(MARIAN[0] / last, folder / last)
     (folder / "decoder.yml").rename(folder / f"{last}.decoder.yml")
@@ -471,8 +437,3 @@ def test_a_limit_of_the_search_and_its_settings(tmp_path):
         bias = model.output_projection.bias.numpy()
         assert set(np.flatnonzero(bias < -9000)) == never
         (folder / "generation_config.json").unlink(missing_ok=True)
-
-
-def test_neither_torch_nor_transformers_is_needed():
-    assert read_npz(MARIAN[0] / "model.npz").take("Wemb").dtype == "float32"
-    assert read_hugging_face_marian(HUGGING_FACE[0]).max_length == 64

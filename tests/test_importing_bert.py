@@ -3,15 +3,17 @@
 `dev/write_bert_fixtures.py` wrote the files in an environment with `transformers`.
 """
 
+import functools
 import json
 import pathlib
 import shutil
 
+import imports
 import numpy as np
 import pytest
 import tensorflow as tf
 from commands import assert_refused, run_here
-from imports import assert_import_refused, change, import_all, name_of, translator_of
+from imports import change, name_of, remove
 from test_saved_model import in_session
 
 from tf_transformer.importing.bert import read_bert
@@ -26,7 +28,7 @@ EACH = pytest.mark.parametrize("source", ALL, ids=name_of)
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
     """The runs of the fixtures, imported by the command."""
-    return import_all("bert", ALL, tmp_path_factory.mktemp("runs"))
+    return imports.import_all("bert", ALL, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +79,9 @@ def test_ids_are_those_of_bert_tokenizer(source, opened):
 
 @pytest.mark.slow
 def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
-    run_dir, lines = imported[MASKED], ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
-    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
-    expected = translator_of(run_dir, model, tokenizers)(lines)
+    lines = ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
+    expected = imports.exported_and_trimmed(imported[MASKED], lines, tmp_path)
     assert len(set(expected)) == len(lines)
-    for arguments in (
-        ["export", run_dir, tmp_path / "saved", "--beam-size=1"],
-        ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
-    ):
-        done = run_here(*arguments)
-        assert done.returncode == 0, done.stderr + done.stdout
-    assert "none of 4 translations changed" in done.stdout
-    restore_model(RunDirectory.open(tmp_path / "small"))
     outputs = in_session(tmp_path / "saved/1", lines)
     assert outputs["serving_default"] == {"translation": expected}
     assert {"translate_nbest", "score", "align"} < outputs.keys()
@@ -134,18 +126,14 @@ def test_rows_without_a_subword_are_dropped(tmp_path):
     assert model.config.target_vocab_size == len(lines) - 3
 
 
-def setting(before, after):
-    return change("config.json", before, after)
-
-
+setting = functools.partial(change, "config.json")
 BAD = {
-    "no configuration": (lambda f: (f / "config.json").unlink(), "config.json: is missing"),
-    "no vocabulary": (lambda f: (f / "vocab.txt").unlink(), "vocab.txt: is missing"),
-    "no tokenizer": (
-        lambda f: (f / "tokenizer_config.json").unlink(), "tokenizer_config.json: is missing"),
+    "no configuration": (remove("config.json"), "config.json: is missing"),
+    "no vocabulary": (remove("vocab.txt"), "vocab.txt: is missing"),
+    "no tokenizer": (remove("tokenizer_config.json"), "tokenizer_config.json: is missing"),
     "another family": (setting('"bert"', '"roberta"'), "model_type is 'roberta'"),
     "another family without weights": (
-        lambda f: (setting('"bert"', '"roberta"')(f), (f / "model.safetensors").unlink()),
+        lambda f: (setting('"bert"', '"roberta"')(f), remove("model.safetensors")(f)),
         "model_type is 'roberta'"),
     "another gelu": (setting('"gelu"', '"gelu_new"'), "hidden_act"),
     "one segment": (setting('"type_vocab_size": 2', '"type_vocab_size": 1'), "size is 1;"),
@@ -160,14 +148,13 @@ BAD = {
         "such as bert.encoder.layer.1"),
     "no end": (change("vocab.txt", "[SEP]", "[END]"), r"no subword \[SEP\]"),
     "a subword twice": (change("vocab.txt", "[MASK]\n", "[MASK]\n[CLS]\n"), "twice"),
-    "more subwords": (
-        change("vocab.txt", "[MASK]\n", "[MASK]\nmore\n"), "word_embeddings.* size"),
+    "more subwords": (change("vocab.txt", "[MASK]\n", "[MASK]\nmore\n"), "word_embeddings.* size"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd):
-    assert_import_refused("bert", MASKED, *BAD[case], tmp_path, capfd)
+    imports.assert_import_refused("bert", MASKED, *BAD[case], tmp_path, capfd)
 
 
 def test_bert_has_no_tags(tmp_path, capfd):

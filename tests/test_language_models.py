@@ -10,7 +10,6 @@ from small_models import SOURCE, TARGET, batch, small_config, small_model
 
 import tf_transformer as tt
 from tf_transformer.layers.masks import causal_mask
-from tf_transformer.layers.prefix_decoder import PrefixStack
 from tf_transformer.models.architectures import build_model
 
 pytestmark = pytest.mark.slow
@@ -28,34 +27,6 @@ def labels_of(target_ids):
     labels = np.pad(target_ids[:, 1:], [(0, 0), (0, 1)])
     labels[np.arange(len(labels)), (target_ids[:, 1:] != PAD).sum(axis=1)] = EOS
     return labels
-
-
-@pytest.mark.parametrize(
-    ("name", "ones"),
-    [
-        # UniLM: 6 * 6, then 7 + 8 + 9 + 10.
-        ("prefix_lm", 70),
-        # The begin, a source without its end and three of the target: 1 + 2 + … + 9. The last of
-        # the source is a row of the prompt and the target's first one: 6 again.
-        ("causal_lm", 45 + 6),
-        # 6 * 6 of the source; content sees 7 + 8 + 9 + 10, and so do the queries.
-        ("permutation_lm", 36 + 34 + 34),
-        # The source and the whole target, its end included.
-        ("masked_lm", 11 * 11),
-    ],
-)
-def test_the_mask_is_the_task(name, ones, model_of, monkeypatch):
-    counts, call = [], PrefixStack.call
-
-    @functools.wraps(call)
-    def count(self, x, attention_mask=None, **others):
-        shape = (1, x.shape[1], x.shape[1])
-        counts.append(np.broadcast_to(attention_mask, shape).sum())
-        return call(self, x, attention_mask=attention_mask, **others)
-
-    monkeypatch.setattr(PrefixStack, "call", count)
-    model_of(name)((np.arange(4, 10)[None], np.array([[BOS, 5, 6, 7]])))
-    assert counts[0] == ones
 
 
 def test_a_prefix_model_begins_with_the_stack_of_a_masked_one(model_of):

@@ -44,14 +44,10 @@ def learned():
             task.train, tokenizer, tokenizer, batch_tokens=512, max_length=32, seed=seed
         )
         sizes = {"d_model": 64, "num_units": 64, "num_heads": 4, "d_ff": 128}
-        sizes["num_layers"] = NUM_LAYERS.get(name, 1)
-        config = small_config(
-            name,
-            source_vocab_size=VOCAB_SIZE,
-            target_vocab_size=VOCAB_SIZE,
-            dropout_rate=0.0,
-            **{key: size for key, size in sizes.items() if has_setting(name, key)},
-        )
+        sizes |= {"num_layers": NUM_LAYERS.get(name, 1), "dropout_rate": 0.0}
+        sizes |= {"source_vocab_size": VOCAB_SIZE, "target_vocab_size": VOCAB_SIZE}
+        known = {key: size for key, size in sizes.items() if has_setting(name, key)}
+        config = small_config(name, **known)
         model, steps = build_model(config), STEPS.get(name, 400)
         schedule = tt.TrapezoidSchedule(0.004, total_steps=steps, warmup_steps=50)
         model.compile(tt.Adam(schedule, global_clipnorm=1.0), tt.SmoothedCrossEntropy(0.1))

@@ -10,10 +10,7 @@ import tensorflow as tf
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, GradientAccumulation
-from tf_transformer.training.schedules import (
-    NoamSchedule,
-    TrapezoidSchedule,
-)
+from tf_transformer.training.schedules import NoamSchedule, TrapezoidSchedule
 
 RNG = np.random.default_rng(11)
 LOGITS = RNG.normal(scale=2.0, size=(3, 4, 6)).astype("float32")

@@ -216,24 +216,17 @@ def test_two_folders_of_one_number_are_refused(folder):
             use(folder)
 
 
-def test_without_a_saved_model_the_export_command_is_named(tmp_path):
-    words = {
-        tmp_path: "Write one with: tf-transformer export",
-        tmp_path / "missing": "is no folder",
-    }
-    for path, message in words.items():
-        with pytest.raises(SavedModelError, match=f"{path}: .*{message}"):
-            tt.Translator.load(path)
-
-
-def test_a_path_beside_a_saved_model_leads_to_it(tmp_path):
-    (tmp_path / "runs" / "de_en" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "runs" / "de_en" / "config.toml").touch()
-    (tmp_path / "file").touch()
+def test_a_path_without_a_saved_model_is_named_and_what_to_give(tmp_path):
+    run = tmp_path / "runs" / "de_en"
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("runs/de_en/config.toml", "file"):
+        (tmp_path / name).touch()
     for path, words in (
+        (tmp_path, "Write one with: tf-transformer export"),
+        (tmp_path / "missing", "is no folder"),
         (tmp_path / "file", f"is a file. Give its folder: {tmp_path}$"),
-        (tmp_path / "runs", f"but runs: {tmp_path}/runs/de_en. Give one, or export it"),
-        (tmp_path / "runs" / "de_en", "is a run. Export it"),
+        (run.parent, f"but runs: {run}. Give one, or export it"),
+        (run, "is a run. Export it"),
     ):
         with pytest.raises(SavedModelError, match=f"{path}: .*{words}"):
             tt.Translator.load(path)

@@ -10,6 +10,7 @@ from commands import assert_refused, log_of, options_of, run_here
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import same_checkpoints, train
+from test_token_batches import stream
 from worker_processes import newest_step
 
 from tf_transformer import cli
@@ -131,15 +132,11 @@ def test_batches_have_the_proportions_and_fill_the_budget(tokenizer):
         seen.update(found["old"])
     assert set(seen) == set(old.sources) and set(seen.values()) == {1, 2}, "120 of 90 pairs"
     assert set(found["new"]) == set(new.sources)
-    used = [
-        max(ids.size for ids in (inputs["source_ids"], labels))
-        for inputs, labels in (batches.batch(indices, 7) for indices in batches.batch_indices(7))
-    ]
+    made = [batches.batch(indices, 7) for indices in batches.batch_indices(7)]
+    used = [max(inputs["source_ids"].size, labels.size) for inputs, labels in made]
     assert 0.8 * 200 < np.mean(used) and max(used) < 1.15 * 200
-    assert batches.num_target_tokens == pytest.approx(sum(
-        (labels != tokenizer.pad_id).sum()
-        for _, labels in (batches.batch(indices, 7) for indices in batches.batch_indices(7))
-    ), rel=0.02)  # fmt: skip
+    num_tokens = sum((labels != tokenizer.pad_id).sum() for _, labels in made)
+    assert batches.num_target_tokens == pytest.approx(num_tokens, rel=0.02)
 
 
 def test_without_weights_a_mixture_is_one_text_after_the_other(tokenizer, tmp_path):
@@ -150,34 +147,12 @@ def test_without_weights_a_mixture_is_one_text_after_the_other(tokenizer, tmp_pa
     assert mixture.counts == [90, 30]
     for cache in (None, tmp_path):
         options = {"batch_tokens": 100, "seed": 3, "source_noise": 0.3, "cache_dir": cache}
-        streams = [
-            [
-                [array.tolist() for array in (*inputs.values(), labels)]
-                for inputs, labels in TokenBatches.from_text(
-                    text, tokenizer, tokenizer, **options
-                ).dataset(num_epochs=2).as_numpy_iterator()
-            ]
+        first, second = (
+            stream(TokenBatches.from_text(text, tokenizer, tokenizer, **options), num_epochs=2)
             for text in (one, mixture)
-        ]  # fmt: skip
-        assert streams[0] == streams[1]
-    assert len(list(tmp_path.iterdir())) == 2, "a cache for each"
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_a_mixture_resumes_exactly_at_any_batch(tokenizer, noise):
-    def stream(**options):
-        mixture = Mixture((text_of("old", 90), text_of("new", 30, words=9)), (1.0, 3.0))
-        batches = TokenBatches.from_text(
-            mixture, tokenizer, tokenizer, batch_tokens=150, seed=2, source_noise=noise
         )
-        batches = batches.dataset(**options).as_numpy_iterator()
-        return [[a.tolist() for a in (*inputs.values(), labels)] for inputs, labels in batches]
-
-    whole, size = stream(num_epochs=3), len(stream(num_epochs=1))
-    assert len(whole) == 3 * size > 30
-    for seen in (1, size - 1, size, 2 * size + 3):
-        epoch, skip = divmod(seen, size)
-        assert stream(first_epoch=epoch, num_epochs=3 - epoch, skip=skip) == whole[seen:]
+        assert first == second
+    assert len(list(tmp_path.iterdir())) == 2, "a cache for each"
 
 
 def test_a_text_of_which_nothing_is_left_is_no_silent_loss(tokenizer):
@@ -293,25 +268,18 @@ def test_a_line_with_a_tag_of_its_own_is_not_split(tags, by_sentence):
     assert search_of(DataConfig(**files, **tags)).by_sentence is by_sentence
 
 
-def test_a_mixture_with_weights_is_no_part_of_another():
+def test_what_is_no_mixture_is_refused():
     one = ParallelText(("a",), ("b",))
-    inner = Mixture((one, one), (1, 2))
+    for weights in ((1.0,), (1.0, 0.0), (1.0, 2.0, 3.0)):
+        with pytest.raises(ValueError, match="a positive number for each text"):
+            Mixture((one, one), weights)
     with pytest.raises(ValueError, match="cannot be a part"):
-        Mixture((inner, one))
-
-
-@pytest.mark.parametrize("weights", [(1.0,), (1.0, 0.0), (1.0, 2.0, 3.0)])
-def test_weights_that_are_not_one_positive_number_a_text_are_refused(weights):
-    one = ParallelText(("a",), ("b",))
-    with pytest.raises(ValueError, match="a positive number for each text"):
-        Mixture((one, one), weights)
+        Mixture((Mixture((one, one), (1, 2)), one))
 
 
 def test_an_empty_source_has_no_tag():
-    assert list(TaggedText(ParallelText(("", "a"), ("b", "c")), "<t>")) == [
-        ("", "b"),
-        ("<t> a", "c"),
-    ]
+    tagged = TaggedText(ParallelText(("", "a"), ("b", "c")), "<t>")
+    assert list(tagged) == [("", "b"), ("<t> a", "c")]
 
 
 BAD = {

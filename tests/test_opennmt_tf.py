@@ -3,18 +3,18 @@
 `dev/write_opennmt_tf_fixtures.py` wrote the files, in an environment with the engine.
 """
 
+import functools
 import json
 import pathlib
 import re
 import shutil
 
-import ctranslate2
+import imports
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 from commands import assert_refused, run_here
-from imports import assert_import_refused, change, import_all, translator_of
+from imports import change, remove, translator_of, write
 from phrase_models import MAX_LENGTH, our_greedy, padded
 
 import tf_transformer as tt
@@ -34,7 +34,7 @@ KINDS = ["shared", "separate", "target", "tagged"]
 def imported(tmp_path_factory):
     """The runs of all fixtures, imported by the command."""
     folders = [FIXTURES / kind for kind in KINDS]
-    runs = import_all("opennmt-tf", folders, tmp_path_factory.mktemp("runs"))
+    runs = imports.import_all("opennmt-tf", folders, tmp_path_factory.mktemp("runs"))
     return dict(zip(KINDS, runs.values(), strict=True))
 
 
@@ -110,30 +110,15 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["separate", "target"])
 def test_an_imported_run_is_a_run_like_any_other(kind, opened, imported, tmp_path):
-    (model, *tokenizers), answers = opened(kind)
+    (_, *tokenizers), answers = opened(kind)
     run_dir, lines = imported[kind], answers["sources"][:4]
-    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    expected = translator_of(run_dir, model, tokenizers)(lines)
-    for arguments in (
-        ["export", run_dir, tmp_path / "saved", "--beam-size=1"],
-        ["export", run_dir, tmp_path / "fast", "--format=ctranslate2"],
-        ["trim", run_dir, tmp_path / "small", "--keep", tmp_path / "lines"],
-    ):
-        done = run_here(*arguments)
-        assert done.returncode == 0, done.stderr
-    assert "none of 4 translations changed" in done.stdout
-    assert tt.Translator.load(tmp_path / "saved")(lines) == expected
+    expected = imports.exported_and_trimmed(run_dir, lines, tmp_path)
     small = restore_model(RunDirectory.open(tmp_path / "small"))
     assert small.source_tokenizer.eos_id == tokenizers[0].eos_id
-    # CTranslate2 reads subwords, and adds an end to them only if the model was trained so.
-    engine = ctranslate2.Translator(str(tmp_path / "fast" / "1"), intra_threads=1)
-    splitter, joiner = (
-        sentencepiece.SentencePieceProcessor(model_proto=t.splitter) for t in tokenizers
-    )
-    subwords = splitter.encode(lines, out_type=str)
-    results = engine.translate_batch(subwords, beam_size=1, min_decoding_length=0)
-    for result, ours in zip(results, expected, strict=True):
-        assert joiner.decode_pieces(result.hypotheses[0])[: len(ours)] == ours
+    # An end is added to the subwords only if the model was trained so.
+    found, joined = imports.of_ctranslate2(run_dir, tokenizers, lines, tmp_path)
+    for theirs, ours in zip(found, expected, strict=True):
+        assert joined(theirs)[: len(ours)] == ours
 
 
 def test_sources_are_batched_as_the_engine_reads_them(opened):
@@ -221,69 +206,64 @@ def rewritten(**arrays):
 
 
 EMBEDDING, QUERIES = opennmt_tf._SOURCE, "encoder/layers/0/self_attention/layer/linear_queries/bias"
+describe = functools.partial(change, "model_description.py")
+data = functools.partial(change, "data.yml")
 BAD = {
-    "no checkpoint": (
-        lambda f: [path.unlink() for path in f.glob("ckpt*")], "has 0 checkpoints"),
+    "no checkpoint": (lambda f: [path.unlink() for path in f.glob("ckpt*")], "has 0 checkpoints"),
     "a damaged checkpoint": (
         lambda f: next(f.glob("*.index")).write_bytes(b"x" * 99), "no checkpoint of TensorFlow"),
-    "damaged numbers": (
-        lambda f: next(f.glob("*.data*")).write_bytes(b"x" * 99), "is damaged"),
+    "damaged numbers": (lambda f: next(f.glob("*.data*")).write_bytes(b"x" * 99), "is damaged"),
     "relative positions": (
         rewritten(**{"encoder/layers/0/self_attention/layer/relative_position_keys": np.zeros(3)}),
         "such as encoder.*relative_position_keys"),
     "relative positions by description": (
-        change("model_description.py", "num_layers=2", "maximum_relative_position=20"),
+        describe("num_layers=2", "maximum_relative_position=20"),
         "maximum_relative_position is '20'; only 'None'"),
     "a model of relative positions": (
-        lambda f: (f / "model_description.py").write_text('model = m("TransformerBaseRelative")'),
+        write("model_description.py", 'model = m("TransformerBaseRelative")'),
         "neither num_heads.*Relative"),
     "other positions": (
-        change("model_description.py", "num_layers=2", "position_encoder_class=None"),
+        describe("num_layers=2", "position_encoder_class=None"),
         "position_encoder_class is 'None'"),
     "their gelu": (
-        change("model_description.py", "num_layers=2", "ffn_activation=opennmt.layers.gelu"),
-        "ffn_activation: .*gelu"),
+        describe("num_layers=2", "ffn_activation=opennmt.layers.gelu"), "ffn_activation: .*gelu"),
     "a number of heads by name": (
-        change("model_description.py", "num_heads=8", "num_heads=HEADS"), "num_heads: .*integer"),
-    "heads that do not fit": (
-        change("model_description.py", "num_heads=8", "num_heads=5"), "not a multiple"),
-    "no number of heads": (
-        change("model_description.py", "    num_heads=8,\n", ""), "neither num_heads"),
-    "no description": (
-        lambda f: (f / "model_description.py").unlink(), "model_description.py: is missing"),
-    "a description that is no Python": (
-        change("model_description.py", "lambda", "lambda lambda"), "is no Python"),
+        describe("num_heads=8", "num_heads=HEADS"), "num_heads: .*integer"),
+    "heads that do not fit": (describe("num_heads=8", "num_heads=5"), "not a multiple"),
+    "no number of heads": (describe("    num_heads=8,\n", ""), "neither num_heads"),
+    "no description": (remove("model_description.py"), "model_description.py: is missing"),
+    "a description that is no Python": (describe("lambda", "lambda lambda"), "is no Python"),
     "a missing weight": (rewritten(**{QUERIES: None}), f"no weights named {QUERIES}"),
     "another size": (rewritten(**{QUERIES: np.zeros(5)}), "37.*needs.*48"),
     "another vocabulary": (rewritten(**{EMBEDDING: np.zeros((9, 16))}), "9, 16.*needs"),
-    "no settings": (lambda f: (f / "data.yml").unlink(), "0 files .*--config"),
-    "no YAML": (lambda f: (f / "data.yml").write_text("a: [b"), "no table of settings"),
-    "no data": (change("data.yml", "data:", "daten:"), "no source_vocabulary"),
-    "no vocabulary": (lambda f: (f / "joint.vocab").unlink(), "joint.vocab, which is missing"),
-    "no splitter": (lambda f: (f / "joint.model").unlink(), "joint.model, which is missing"),
-    "no tokenization": (change("data.yml", "source_tok", "x"), "source_tokenization is missing"),
-    "another tokenization": (change("data.yml", "mode: none", "mode: aggressive"), "aggressive"),
+    "no settings": (remove("data.yml"), "0 files .*--config"),
+    "no YAML": (write("data.yml", "a: [b"), "no table of settings"),
+    "no data": (data("data:", "daten:"), "no source_vocabulary"),
+    "no vocabulary": (remove("joint.vocab"), "joint.vocab, which is missing"),
+    "no splitter": (remove("joint.model"), "joint.model, which is missing"),
+    "no tokenization": (data("source_tok", "x"), "source_tokenization is missing"),
+    "another tokenization": (data("mode: none", "mode: aggressive"), "aggressive"),
     "an option of the tokenizer": (
-        change("data.yml", "mode: none", "case_markup: true\n    mode: none"), "case_markup"),
+        data("mode: none", "case_markup: true\n    mode: none"), "case_markup"),
     "no begin": (change("joint.vocab", "<s>\n", ""), "must begin with the lines"),
     "a line twice": (change("joint.vocab", "</s>\n", "</s>\n</s>\n"), "each subword once"),
     "a begin in sources": (
-        change("data.yml", "data:", "data:\n  source_sequence_controls: {start: true}"),
+        data("data:", "data:\n  source_sequence_controls: {start: true}"),
         "only targets can have a start"),
     "no end in targets": (
-        change("data.yml", "data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
+        data("data:", "data:\n  sequence_controls: {end: false}"), "must have both"),
     "controls in a row": (
-        change("data.yml", "data:", "data:\n  sequence_controls: [start, end]"), "only targets"),
+        data("data:", "data:\n  sequence_controls: [start, end]"), "only targets"),
     "no start in targets": (
-        change("data.yml", "data:", "data:\n  target_sequence_controls: {end: true}"), "have both"),
-    "a damaged splitter": (lambda f: (f / "joint.model").write_bytes(b"x"), "joint.model: no Sent"),
+        data("data:", "data:\n  target_sequence_controls: {end: true}"), "have both"),
+    "a damaged splitter": (write("joint.model", b"x"), "joint.model: no Sent"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_import_refused("opennmt-tf", FIXTURES / "shared", *BAD[case], tmp_path, capfd)
+    imports.assert_import_refused("opennmt-tf", FIXTURES / "shared", *BAD[case], tmp_path, capfd)
 
 
 def test_settings_are_not_for_hugging_face(tmp_path, capfd):

@@ -188,21 +188,16 @@ def test_hovering_a_word_lights_its_partners(page, over):
     write(page, SENTENCE)
     page.locator("#output .sentence").hover()
     expect(page.locator("#output .word")).to_have_count(4)
-    other = "#mirror" if over == "#output" else "#output"
+    partner = page.locator("#mirror .lit" if over == "#output" else "#output .lit")
     for _ in range(50):  # the words of the drawing may still move
         word = page.locator(f"{over} .word", has_text="Bahnhof").first.bounding_box()
         page.mouse.move(word["x"] + word["width"] / 2, word["y"] + word["height"] / 2)
-        if page.locator(f"{other} .lit").count():
+        if partner.count():
             break
         page.wait_for_timeout(100)
-    expect(page.locator(f"{other} .lit")).to_have_text(re.compile("Bahnhof", re.IGNORECASE))
-    assert (
-        page.locator(f"{other} .lit").evaluate("e => e.style.getPropertyValue('--strength')")
-        == "0.900"
-    )
-    assert "underline" in page.locator(f"{other} .lit").evaluate(
-        "e => getComputedStyle(e).textDecoration"
-    )
+    expect(partner).to_have_text(re.compile("Bahnhof", re.IGNORECASE))
+    assert partner.evaluate("e => e.style.getPropertyValue('--strength')") == "0.900"
+    assert "underline" in partner.evaluate("e => getComputedStyle(e).textDecoration")
     expect(page.locator("#partners")).to_have_text(re.compile("Bahnhof.* 90 %", re.IGNORECASE))
     expect(page.locator("#drawing path")).to_have_count(4)
     expect(page.locator("#drawing path.on")).to_have_count(1)
@@ -230,10 +225,11 @@ def test_the_caret_lights_the_partners_of_its_word(page):
 def test_words_are_reached_with_tab_and_arrow_keys(page):
     write(page, SENTENCE)
     rows = page.locator("#drawing .row")
+    first = rows.nth(0).locator("button").nth(0)
     expect(rows.nth(1).locator("button")).to_have_count(4)
     for _ in range(2):  # Copy, the first word
         page.keyboard.press("Tab")
-    expect(rows.nth(0).locator("button").nth(0)).to_be_focused()
+    expect(first).to_be_focused()
     for key, row, index in (
         ("ArrowRight", 0, 1), ("ArrowDown", 1, 1), ("End", 1, 3), ("ArrowRight", 1, 3),
         ("ArrowUp", 0, 3), ("ArrowLeft", 0, 2), ("Home", 0, 0),
@@ -241,10 +237,8 @@ def test_words_are_reached_with_tab_and_arrow_keys(page):
         page.keyboard.press(key)
         expect(rows.nth(row).locator("button").nth(index)).to_be_focused()
     assert lit(page, "#output") == [["WO"], []]
-    expect(rows.nth(0).locator("button").nth(0)).to_have_accessible_name(
-        re.compile(r"^\W?Wo\W?: \W?WO\W? 90 %$")
-    )
-    expect(rows.nth(0).locator("button").nth(0)).to_have_css("outline-style", "solid")
+    expect(first).to_have_accessible_name(re.compile(r"^\W?Wo\W?: \W?WO\W? 90 %$"))
+    expect(first).to_have_css("outline-style", "solid")
 
 
 @pytest.mark.slow

@@ -96,11 +96,6 @@ def test_what_is_given_is_kept_and_not_noted(setting, value):
     assert chosen == set(GIVEN) - {setting}
 
 
-def test_a_tuned_model_does_not_decay():
-    assert completed().training.weight_decay == 0.1
-    assert completed(initialize_from="another").training.weight_decay == 0
-
-
 @pytest.mark.parametrize("schedule", ["trapezoid", "noam"])
 def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     config = completed(schedule=schedule)
@@ -114,20 +109,14 @@ def test_what_depends_on_the_updates_is_chosen_by_their_number(schedule):
     assert recipe.choose_by_updates(given, 2_000).training.warmup_steps == 7
 
 
-@pytest.mark.parametrize(("cores", "gpus", "parts"), [(1, 0, 1), (2, 0, 2), (16, 0, 1), (2, 1, 1)])
-def test_a_batch_has_two_parts_on_the_cores_of_a_cpu(cores, gpus, parts):
-    config = completed(MULTI._replace(cores=cores, gpus=gpus))
-    assert config.training.batch_parts == parts
-
-
 @pytest.mark.parametrize(
     ("preset", "pairs", "gpus", "bfloat16", "expected"),
     [
-        ("base", 10**7, 8, True, [262_144, 256, "mixed_bfloat16", True, 1.0, 10]),
-        ("big", 10**7, 1, True, [16_384, 256, "mixed_bfloat16", True, 1.0, 10]),
-        ("base", 10**7, 1, False, [32_768, 256, "float32", True, 1.0, 10]),
-        ("tiny", 29_000, 1, True, [8_192, 256, "mixed_bfloat16", True, 1.0, 10]),
-        ("base", 10**7, 0, True, [1024, 0, "float32", False, 0.0, 1]),
+        ("base", 10**7, 8, True, [262_144, 256, "mixed_bfloat16", True, 1.0, 10, 1]),
+        ("big", 10**7, 1, True, [16_384, 256, "mixed_bfloat16", True, 1.0, 10, 1]),
+        ("base", 10**7, 1, False, [32_768, 256, "float32", True, 1.0, 10, 1]),
+        ("tiny", 29_000, 1, True, [8_192, 256, "mixed_bfloat16", True, 1.0, 10, 1]),
+        ("base", 10**7, 0, True, [1024, 0, "float32", False, 0.0, 1, 2]),
     ],
 )
 def test_gpus_get_packed_rows_bfloat16_and_xla(preset, pairs, gpus, bfloat16, expected):
@@ -136,7 +125,7 @@ def test_gpus_get_packed_rows_bfloat16_and_xla(preset, pairs, gpus, bfloat16, ex
     data, training = config.data, config.training
     assert [
         data.batch_tokens, data.row_length, training.precision, training.xla, training.clip_norm,
-        training.steps_per_execution,
+        training.steps_per_execution, training.batch_parts,
     ] == expected  # fmt: skip
     assert training.validation_steps % training.steps_per_execution == 0
     assert completed(known, data={"row_length": 1000}).data.batch_tokens >= 1000
@@ -150,11 +139,6 @@ def test_large_batches_get_the_rate_and_the_warm_up_of_the_paper():
     assert (training.learning_rate, training.warmup_steps) == (6.99e-4, 4000)
     no_length = completed(known._replace(num_pairs=10**8), model={"preset": "base"}, minutes=None)
     assert (no_length.training.steps, no_length.training.epochs) == (200_000, None)
-
-
-@pytest.mark.parametrize(("updates", "peak"), [(4000, 3e-3), (8000, 2.38e-3), (10**6, 2e-3)])
-def test_the_peak_is_what_was_tried_with_so_many_updates(updates, peak):
-    assert completed(minutes=None, steps=updates).training.learning_rate == peak
 
 
 @pytest.mark.parametrize(

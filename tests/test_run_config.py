@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from tf_transformer.config_fields import Trait
 from tf_transformer.models.architectures import ARCHITECTURES, preset
 from tf_transformer.models.model_configs import TransformerConfig
-from tf_transformer.run_config import (
-    SETTINGS,
-    RunConfig,
-    merge,
-    names_with,
-    read_toml,
-    without_choices,
-)
+from tf_transformer.run_config import SETTINGS, RunConfig, merge, names_with, read_toml
 from tf_transformer.run_tables import DataConfig, TokenizerConfig, TrainingConfig
 
 COPY = {"data": {"corpus": "copy"}}
@@ -62,10 +55,8 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"data": {"max_length": 101, "batch_tokens": 100}}, ["=101", "batch_tokens=100"]),
         ({"data": {"row_length": 99, "max_length": 100}}, ["row_length=99", "max_length=100"]),
         ({"data": {"row_length": 400, "batch_tokens": 300}}, ["row_length=400", "tokens=300"]),
-        (
-            {"data": {"row_length": 256}, "model": {"architecture": "cho"}},
-            ["row_length packs no rows for cho"],
-        ),
+        ({"data": {"row_length": 256}, "model": {"architecture": "cho"}},
+         ["row_length packs no rows for cho"]),
         ({"data": {"corpus": "phrasebok"}}, ["[data]", "phrasebok", "phrasebook"]),
         ({"data": {"corpus": "monolingual", "train_text": "x"}}, ["causal_lm"]),
         ({"data": {"corpus": "text", "train_tsv": "x"}}, ["--train-tsv", "'text'"]),
@@ -128,25 +119,20 @@ def maybe(strategy):
 rates = st.floats(0, 1, exclude_max=True, allow_subnormal=False)
 # Whatever a file name may hold; a lone surrogate is no Unicode, so no TOML file can hold it.
 paths = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+widths, minutes = st.integers(1, 100).map(lambda width: 16 * width), st.floats(1e-3, 1e6)
 run_configs = st.builds(
     RunConfig,
-    data=st.builds(
-        DataConfig,
-        train_source=paths,
-        train_target=paths,
-        source_noise=maybe(rates),
+    st.builds(
+        DataConfig, train_source=paths, train_target=paths, source_noise=maybe(rates),
         fold_capitals=maybe(st.booleans()),
     ),
-    tokenizer=st.builds(TokenizerConfig, vocab_size=maybe(st.integers(261, 10**6))),
-    model=st.builds(
-        TransformerConfig,
-        d_model=st.integers(1, 100).map(lambda width: 16 * width),
-        dropout_rate=maybe(rates),
-        tie_embeddings=st.booleans(),
+    st.builds(TokenizerConfig, vocab_size=maybe(st.integers(261, 10**6))),
+    st.builds(
+        TransformerConfig, d_model=widths, dropout_rate=maybe(rates), tie_embeddings=st.booleans()
     ),
-    training=st.builds(TrainingConfig, minutes=maybe(st.floats(1e-3, 1e6)), label_smoothing=rates),
+    st.builds(TrainingConfig, minutes=maybe(minutes), label_smoothing=rates),
     chosen=st.dictionaries(paths, paths, max_size=2),
-)
+)  # fmt: skip
 
 
 @given(config=run_configs)
@@ -193,11 +179,3 @@ def test_a_setting_that_a_resumed_run_may_change_does_not_change_the_weights():
             # The files of a text are known by their content.
             is_file = name.startswith(("train_", "validation_"))
             assert not is_file or f"{table}.{name}" not in names_with(Trait.WEIGHTS)
-
-
-def test_choices_can_be_forgotten():
-    tables = {
-        "training": {"steps": 9, "warmup_steps": 3},
-        "chosen": {"training.warmup_steps": "short", "for": "2 cores"},
-    }
-    assert without_choices(tables) == {"training": {"steps": 9}}

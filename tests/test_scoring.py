@@ -108,21 +108,13 @@ def test_sides_of_different_numbers_are_an_error(exported_version, name):
 TRANSLATING = ("serving_default", "translate_nbest", "translate_document")
 
 
-class CallableEcho:
-    """An echoing model with the call of teacher forcing, all of whose logits are equal."""
-
-    def __init__(self, echo):
-        self.weights = echo.weights
-        self.start_decoding, self.decode_step = echo.start_decoding, echo.decode_step
-
-    def __call__(self, inputs, training=False):
-        return tf.zeros([*tf.unstack(tf.shape(inputs["target_ids"])), VOCAB_SIZE])
-
-
 def test_a_model_has_the_signatures_that_its_call_allows(echo_model, model, letter_tokenizer):
-    echo = echo_model(VOCAB_SIZE)
-    expected = {echo: set(), CallableEcho(echo): {"score"}, model: {"score", "align"}}
-    for kind, more in expected.items():
+    class Callable(echo_model):
+        def __call__(self, inputs, training=False):
+            return tf.zeros([*tf.unstack(tf.shape(inputs["target_ids"])), VOCAB_SIZE])
+
+    kinds = {echo_model(VOCAB_SIZE): set(), Callable(VOCAB_SIZE): {"score"}}
+    for kind, more in {**kinds, model: {"score", "align"}}.items():
         signatures = translator(kind, letter_tokenizer).module.signatures()
         assert set(signatures) == {*more, *TRANSLATING}
 
@@ -130,30 +122,9 @@ def test_a_model_has_the_signatures_that_its_call_allows(echo_model, model, lett
 # --- The translator -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_size", [3, 64])
-def test_a_translator_scores_and_aligns_in_the_order_of_the_pairs(
-    in_memory, loaded, pairs, batch_size
-):
-    expected = run(in_memory.module.score, *pairs)
-    found = loaded.score(*pairs, batch_size=batch_size)
-    for name in ("log_prob", "num_tokens", "truncated"):
-        values = [getattr(probability, name) for probability in found]
-        np.testing.assert_allclose(values, expected[name], atol=1e-4)
-    expected = run(in_memory.module.align, *pairs)
-    for row, pair in enumerate(loaded.align(*pairs, batch_size=batch_size)):
-        lengths = expected["target_lengths"][row], expected["source_lengths"][row]
-        assert pair.attention.shape == lengths
-        attention = expected["attention"][row, : lengths[0], : lengths[1]]
-        np.testing.assert_allclose(pair.attention, attention, atol=1e-5)
-        for side, length in zip((pair.target_subwords, pair.source_subwords), lengths, strict=True):
-            assert len(side) == length
-        if not pair.truncated:
-            text = "".join(pair.source_subwords).replace("▁", " ").strip()
-            assert text == f"{pairs[0][row]}</s>"
-    assert loaded.score([], []) == []
-
-
 def test_what_cannot_be_scored_is_refused(in_memory, echo_translator):
+    """What can be is tested in `test_client.py`, against a server."""
+    assert in_memory.score([], []) == []
     with pytest.raises(ValueError, match="zip"):
         in_memory.score(["a"], [])
     with pytest.raises(TypeError, match="must be a list of str; received str"):

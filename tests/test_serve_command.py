@@ -144,18 +144,6 @@ def test_a_port_that_is_in_use_is_named(saved, capfd):
         assert_refused(["serve", saved, f"--port={port}"], words, capfd, saved)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["x", "--port=70000"], ["--port", "'70000'"]),
-        (["x", "--max-texts=0"], ["--max-texts", "'0'"]),
-        (["x", "--max-text=1"], ["did you mean '--max-texts'"]),
-    ],
-)
-def test_a_bad_argument_is_named(tmp_path, capfd, arguments, words):
-    assert_refused(["serve", *arguments], words, capfd, tmp_path)
-
-
 # Load
 
 TEXTS = ["", "eins zwei drei", "a\0b", "</s> <s> <unk>", "😀" * 50, "x" * 2000, "a\nb", "1 " * 500]

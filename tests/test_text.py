@@ -7,7 +7,6 @@ import gzip
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 from hypothesis import example, given
@@ -269,12 +268,3 @@ def test_a_file_that_changes_in_use_or_is_a_pipe_is_named(write):
     os.mkfifo(folder / "pipe")
     message = error_of(TextFiles, folder / "source", folder / "pipe")
     assert f"{folder}/pipe: can be read only once" in message
-
-
-def test_the_readers_load_no_heavy_library():
-    heavy = {"tensorflow", "tensorflow_datasets", "keras", "numpy"}
-    code = (
-        "import sys; from tf_transformer import load_tfds, read_tsv; "
-        f"assert not {heavy} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -181,15 +181,13 @@ def test_special_ids_that_would_be_trained_wrong_are_an_error():
         TokenBatches(make_text([(1, 2)]), 9, pad_id=0, bos_id=BOS, eos_id=0)
 
 
-@pytest.mark.parametrize("skip", [-1, 4])
-def test_a_position_outside_the_epoch_is_an_error(skip):
-    with pytest.raises(ValueError, match=f"an epoch has 3 batches; received skip={skip}"):
-        make_batches([(1, 2)] * 9, 9).dataset(skip=skip)
-
-
-def test_an_update_of_no_batch_is_an_error():
+def test_a_position_outside_the_epoch_and_an_update_of_no_batch_are_errors():
+    batches = make_batches([(1, 2)] * 9, 9)
+    for skip in (-1, 4):
+        with pytest.raises(ValueError, match=f"an epoch has 3 batches; received skip={skip}"):
+            batches.dataset(skip=skip)
     with pytest.raises(ValueError, match="accumulation must be at least 1"):
-        make_batches([(1, 2)] * 9, 9).dataset(accumulation=0)
+        batches.dataset(accumulation=0)
 
 
 # Epochs with a text of their own

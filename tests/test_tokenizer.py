@@ -188,16 +188,6 @@ def test_a_file_that_is_no_model_or_lacks_an_id_is_named(tokenizer, tmp_path, co
     assert capfd.readouterr() == ("", "")
 
 
-def test_save_and_load(tokenizer, tmp_path):
-    path = tmp_path / "joint.model"
-    tokenizer.save(path)
-    loaded = SentencePieceTokenizer.load(path)
-    assert loaded.model == tokenizer.model == path.read_bytes()
-    # Any SentencePiece reads the file.
-    library = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    assert library.encode(SENTENCES) == tokenizer.encode(SENTENCES)
-
-
 def test_a_large_text_is_sampled_always_alike(monkeypatch):
     sentences = make_sentences()
     half = len(sentences) // 2

@@ -118,30 +118,6 @@ def test_an_input_that_is_not_utf8_is_refused(echo, bad_files, capfd, monkeypatc
             assert_refused(["translate", echo, *given], words, capfd, bad_files)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--beam-size=999"], ["beam_size must be from 1 to 280"]),
-        (["--n-best=3"], ["n_best must be from 1 to the size of the beam, 1", "--beam-size"]),
-        (["--input={}/folder"], ["folder: Is a directory[.]"]),
-        (["--input={}/two", "--output={}/missing/out"], ["missing/out: --output must be a file"]),
-        (["--input={}/two", "--output={}/folder"], ["folder: --output must be a file"]),
-        (["--input={}/two", "--output={}/two"], ["two: is the input too"]),
-        (["--output={}/three", "--n-best=4", "--overwrite"], ["n_best must be"]),
-        (["--length-penalty=1"], ["--length-penalty does nothing without a beam"]),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_translated_is_named_and_changes_nothing(
-    echo, bad_files, capfd, options, words
-):
-    before = (bad_files / "three").read_bytes()
-    options = [option.format(bad_files) for option in options]
-    assert_refused(["translate", echo, *options], words, capfd, bad_files)
-    assert (bad_files / "three").read_bytes() == before
-    assert lines_of(bad_files / "two") == ["a b", "c d"]
-
-
 def test_notices_say_what_was_truncated(arguments, tmp_path, capfd):
     source = tmp_path / "in"
     source.write_text("a b\n" + "c " * 50_000 + "\nd e\n", encoding="utf-8")

@@ -32,10 +32,6 @@ HEADER = (
 )
 
 
-def test_other_files_are_no_documents(tmp_path):
-    assert open_document(tmp_path / "a.txt") is None
-
-
 def test_po_fills_only_what_is_not_translated(tmp_path):
     done = 'msgid "a"\nmsgstr "b"\n\n#, fuzzy\nmsgid "c"\nmsgstr "d"\n\n#, fuzzy\n#~ msgid "e"\n'
     done = HEADER.format(2) + "# person\n" + done + '#~ msgstr "f"\n\n'
@@ -46,16 +42,10 @@ def test_po_fills_only_what_is_not_translated(tmp_path):
 
 
 def test_po_flag_joins_other_flags_and_stands_before_the_previous_text(tmp_path):
-    content = (
-        '#, c-format\n#| msgid "o"\nmsgid "a"\nmsgstr ""\n\n#| msgid "o"\nmsgid "b"\nmsgstr ""\n'
-    )
-    expected = content.replace("#, c", "#, fuzzy, c").replace(
-        "\n\n#| msgid", "\n\n#, fuzzy\n#| msgid"
-    )
-    expected = expected.replace('"a"\nmsgstr ""', '"a"\nmsgstr "A"')
-    assert _filled(tmp_path, "a.po", content)[1] == expected.replace(
-        '"b"\nmsgstr ""', '"b"\nmsgstr "B"'
-    )
+    entries = '#, {}c-format\n#| msgid "o"\nmsgid "a"\nmsgstr "{}"\n\n'
+    entries += '{}#| msgid "o"\nmsgid "b"\nmsgstr "{}"\n'
+    _, text = _filled(tmp_path, "a.po", entries.format("", "", "", ""))
+    assert text == entries.format("fuzzy, ", "A", "#, fuzzy\n", "B")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +176,8 @@ def test_broken_files(tmp_path, name, content, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file(tmp_path):
+def test_other_and_missing_files(tmp_path):
+    assert open_document(tmp_path / "a.txt") is None
     with pytest.raises(DataError, match=r"b\.po: no such file"):
         open_document(tmp_path / "b.po")
 
@@ -282,6 +273,7 @@ def test_is_balanced(tags, expected):
 
 TEXT = st.text(st.sampled_from("aé𝄞 \n&<>\"'\\;%"), max_size=8)
 PIECES = st.lists(TEXT | st.sampled_from(["<b>", "</b>", "<br>", "<img alt='x'>"]), max_size=8)
+UNIT = "<trans-unit><source>{}<x/>a</source></trans-unit>\n"
 FORMATS = {
     "a.po": lambda pieces: "".join(
         f'# {i}\nmsgid "{re.sub(chr(10), " ", re.escape(p)).replace(chr(34), "")}x"\nmsgstr ""\n'
@@ -293,11 +285,7 @@ FORMATS = {
         for p in pieces
     ),
     "a.xlf": lambda pieces: _xliff(
-        "".join(
-            f"<trans-unit><source>{p.replace('&', '&amp;').replace('<', '&lt;')}<x/>a</source>"
-            "</trans-unit>\n"
-            for p in pieces
-        )
+        "".join(UNIT.format(p.replace("&", "&amp;").replace("<", "&lt;")) for p in pieces)
     ),
 }
 

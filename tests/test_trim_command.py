@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from commands import assert_refused, lines_of
 from small_models import small_config
+from small_runs import write_run
 
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.models.architectures import build_model, with_tokenizers
-from tf_transformer.run_config import RunConfig
-from tf_transformer.run_tables import DataConfig, TokenizerConfig
-from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.restore import restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 
@@ -32,8 +31,7 @@ def run_of(phrases, phrase_tokenizer, randomise, request, tmp_path_factory):
 
     @functools.cache
     def run_of(name):
-        joint = name == "joint"
-        if joint:
+        if name == "joint":
             model, tokenizers = request.getfixturevalue("phrase_model"), [phrase_tokenizer] * 2
         else:
             train = tt.SentencePieceTokenizer.train
@@ -41,17 +39,9 @@ def run_of(phrases, phrase_tokenizer, randomise, request, tmp_path_factory):
             tokenizers = [train(text, VOCAB_SIZE) for text in texts]
             config = small_config("transformer", tie_embeddings=False)
             model = randomise(build_model(with_tokenizers(config, *tokenizers)))
-        config = RunConfig(
-            DataConfig("phrasebook", max_length=24, fold_capitals=True),
-            TokenizerConfig(VOCAB_SIZE, joint=joint),
-            model.config,
-        )
-        run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "run")
-        run.begin(config, *tokenizers)
-        Checkpoints(run.checkpoints_path).write(
-            model, 7, {"val_bleu": 1.0}, run_metadata=model.config.to_dict()
-        )
-        return run.path
+        path = tmp_path_factory.mktemp("runs") / "run"
+        data = DataConfig("phrasebook", max_length=24, fold_capitals=True)
+        return write_run(path, model, tokenizers, data)
 
     return run_of
 
@@ -177,17 +167,3 @@ def test_the_new_run_is_a_run_that_is_not_resumed(
     assert state["metrics"] == {}
     words = ["trimmed: was written by trim and cannot be resumed", "trim it again"]
     assert_refused(["train", f"--run-dir={new}", "--resume", "--steps=9"], words, capfd, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("new", "keep", "words"),
-    [
-        ("new", "empty", ["empty: the file is empty"]),
-        ("new", "blank", ["have no text"]),
-        ("folder", "two", ["folder: exists already"]),
-        ("two/new", "two", ["two is no writable folder"]),
-    ],
-)
-def test_a_mistake_is_one_line(run_of, bad_files, capfd, new, keep, words):
-    arguments = ["trim", run_of("joint"), bad_files / new, "--keep", bad_files / keep]
-    assert_refused(arguments, words, capfd, bad_files)

@@ -5,11 +5,7 @@ import sentencepiece
 import tensorflow as tf
 from test_tokenizer import ODD, SENTENCES, decode_in_graph
 
-from tf_transformer.tokenizers import (
-    SentencePieceTokenizer,
-    VocabularyTokenizer,
-    load_tokenizer,
-)
+from tf_transformer.tokenizers import SentencePieceTokenizer, VocabularyTokenizer, load_tokenizer
 from tf_transformer.tokenizers.sentencepiece import TokenizerError
 from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
@@ -70,17 +66,12 @@ def test_text_comes_back(tokenizer):
 @pytest.mark.parametrize(
     ("text", "tag", "rest"),
     [
-        (">>deu<< das Haus", ">>deu<<", " das Haus"),
-        (">>nld<<das", ">>nld<<", "das"),
-        (">>deu<<", ">>deu<<", ""),
-        (">>deu<<\ndas", ">>deu<<", "\ndas"),
-        (">>xyz<< das", "<unk>", " das"),
-        (">>deu<< >>nld<< das", ">>deu<<", " >>nld<< das"),
-        (" >>deu<< das", None, " >>deu<< das"),
-        ("das >>deu<<", None, "das >>deu<<"),
-        (">>deu das", None, ">>deu das"),
+        (">>deu<< das Haus", ">>deu<<", " das Haus"), (">>nld<<das", ">>nld<<", "das"),
+        (">>deu<<", ">>deu<<", ""), (">>deu<<\ndas", ">>deu<<", "\ndas"),
+        (">>xyz<< das", "<unk>", " das"), (">>deu<< >>nld<< das", ">>deu<<", " >>nld<< das"),
+        *((text, None, text) for text in (" >>deu<< das", "das >>deu<<", ">>deu das")),
     ],
-)
+)  # fmt: skip
 def test_a_tag_of_the_table_is_one_token(tokenizer, text, tag, rest):
     expected = tokenizer.encode([rest])[0]
     if tag:

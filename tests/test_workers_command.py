@@ -23,12 +23,9 @@ def interrupted(tmp_path_factory, write_copy_task):
     folder = tmp_path_factory.mktemp("interrupted")
     write_copy_task(folder)
     endless = copy_task_options(
-        folder,
-        "--minutes=30",
-        "--validation-steps=100000",
-        "--checkpoint-steps=3",
+        folder, "--minutes=30", "--validation-steps=100000", "--checkpoint-steps=3",
         "--steps-per-execution=10",
-    )
+    )  # fmt: skip
     run, elsewhere = folder / "run", folder / "elsewhere"
     # The other worker is given a folder of its own, to see whether it writes.
     pair = start_pair(
