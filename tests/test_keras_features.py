@@ -159,9 +159,6 @@ CHECKS = {
     "our `Adam`, `weight_decay` and `global_clipnorm`": check_optimizer(
         lambda: tt.Adam(0.1, weight_decay=0.1, global_clipnorm=1.0)
     ),
-    "`GradientAccumulation`": check_optimizer(
-        lambda: tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2)
-    ),
     "`NoamSchedule`": check_optimizer(lambda: tt.Adam(tt.NoamSchedule(8, 10))),
     "`TrapezoidSchedule`": check_optimizer(lambda: tt.Adam(tt.TrapezoidSchedule(0.1, 100, 10))),
     "`jit_compile=True` (XLA)": lambda make, folder: fit(make(), eager=False, jit_compile=True),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
-from tf_transformer.training.optimizers import Adam, GradientAccumulation
+from tf_transformer.training.optimizers import Adam
 from tf_transformer.training.schedules import NoamSchedule, TrapezoidSchedule
 
 RNG = np.random.default_rng(11)
@@ -126,7 +126,6 @@ def test_weights_of_another_rank_may_follow(shapes):
         (NoamSchedule(64, 100, 0.5), keras.optimizers.schedules),
         (TrapezoidSchedule(2.0, 10, 3, 0.25), keras.optimizers.schedules),
         (Adam(NoamSchedule(16), weight_decay=0.25, global_clipnorm=2.0), keras.optimizers),
-        (GradientAccumulation(keras.optimizers.SGD(0.25, momentum=0.5), 4), keras.optimizers),
     ],
     ids=lambda value: type(value).__name__,
 )

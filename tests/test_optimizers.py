@@ -1,4 +1,4 @@
-"""Adam, global clipping and loss scaling: alone, on two replicas, and accumulated."""
+"""Adam, global clipping and loss scaling: alone, and on two replicas."""
 
 import keras
 import numpy as np
@@ -46,24 +46,15 @@ def test_an_update_is_that_of_the_paper(dtype, in_graph, beta_2):
     assert int(optimizer.iterations.numpy()) == 5
 
 
-# Ours, and what the documentation advises for Keras' own.
-@pytest.mark.parametrize(
-    ("make", "dtype"),
-    [
-        (tt.Adam, "float32"),
-        (tt.Adam, "bfloat16"),
-        (lambda rate: tt.GradientAccumulation(keras.optimizers.AdamW(rate), 1), "float32"),
-    ],
-    ids=["ours", "ours, bfloat16", "GradientAccumulation"],
-)
-def test_the_first_update_is_the_rate_however_often_a_row_is_looked_up(make, dtype):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_first_update_is_the_rate_however_often_a_row_is_looked_up(dtype):
     embedding = keras.layers.Embedding(3, 2, embeddings_initializer="zeros", dtype=dtype)
     embedding.build()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(embedding(np.ones((1, 16), "int32")))
     gradient = tape.gradient(loss, embedding.embeddings.value)
     assert gradient.values.shape == (16, 2)
-    make(0.1).apply([gradient], [embedding.embeddings])
+    tt.Adam(0.1).apply([gradient], [embedding.embeddings])
     expected = [[0.0, 0.0], [-0.1, -0.1], [0.0, 0.0]]
     rtol = 1e-5 if dtype == "float32" else 1e-2
     np.testing.assert_allclose(embedding.embeddings.numpy().astype("float32"), expected, rtol=rtol)
@@ -113,10 +104,10 @@ def two_devices(result_of):
 
 
 @pytest.mark.slow
-def test_two_replicas_clip_as_one_also_where_batches_are_accumulated(two_devices):
-    for weights, other_weights in two_devices["clipped"]:
-        assert np.abs(weights).max() > 0.01
-        np.testing.assert_allclose(other_weights, weights, rtol=1e-5)
+def test_two_replicas_clip_as_one(two_devices):
+    weights, other_weights = two_devices["clipped"]
+    assert np.abs(weights).max() > 0.01
+    np.testing.assert_allclose(other_weights, weights, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -136,14 +127,7 @@ def test_an_overflow_of_any_replica_drops_the_update_of_all(two_devices):
         assert made[1:] == [scale, 1]
 
 
-def test_train_scales_the_loss_of_float16_inside_of_the_accumulation():
-    model = tt.Transformer(tt.TransformerConfig(9, 9, 8, num_layers=1, num_heads=1, d_ff=8))
-    config = TrainingConfig(precision="mixed_float16", accumulation_steps=2)
-    compile_model(model, config, tt.NoamSchedule(8))
-    assert isinstance(model.optimizer.inner_optimizer, tt.LossScaleOptimizer)
-
-
-@pytest.mark.parametrize("other", [{}, {"accumulation_steps": 2}, {"precision": "mixed_float16"}])
+@pytest.mark.parametrize("other", [{}, {"precision": "mixed_float16"}])
 @pytest.mark.parametrize("architecture", ["transformer", "bahdanau"])
 def test_weight_decay_spares_biases_and_norms(architecture, other):
     # An update with gradients of 0 only decays.
@@ -152,40 +136,21 @@ def test_weight_decay_spares_biases_and_norms(architecture, other):
     compile_model(model, config, tt.TrapezoidSchedule(0.1, total_steps=9, warmup_steps=1))
     variables = model.trainable_variables
     before = [variable.numpy() for variable in variables]
-    for _ in range(config.accumulation_steps):
-        model.optimizer.apply([tf.zeros(value.shape) for value in before], variables)
+    model.optimizer.apply([tf.zeros(value.shape) for value in before], variables)
     for variable, value in zip(variables, before, strict=True):
         kept = 1 if variable.name in ("bias", "gamma", "beta") else 1 - 0.1 * 0.5
         np.testing.assert_allclose(variable.numpy(), kept * value, rtol=1e-6, err_msg=variable.path)
 
 
-def test_gradients_are_averaged_over_a_group_and_updates_counted():
-    variable = keras.Variable([0.0])
-    schedule = tt.NoamSchedule(16, warmup_steps=100)
-    optimizer = tt.GradientAccumulation(keras.optimizers.SGD(schedule), 3)
-    reached = []
-    for gradient in (1.0, 2.0, 6.0, 5.0, 1.0, 0.0, 9.0):
-        optimizer.apply([tf.constant([gradient])], [variable])
-        reached.append(float(variable.numpy()[0]))
-    first = -3.0 * float(schedule(0))  # the mean of 1, 2 and 6
-    second = first - 2.0 * float(schedule(1))
-    expected = [0, 0, first, first, first, second, second]
-    assert reached == pytest.approx(expected, rel=1e-5)
-    assert int(optimizer.iterations) == 2
-    assert float(optimizer.learning_rate) == float(schedule(2))
-
-
 # Keras runs a step for the end of the data where it does not know how many there are.
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")
-@pytest.mark.parametrize("accumulated", [False, True])
-def test_the_end_of_data_of_unknown_size_is_no_step(accumulated):
+def test_the_end_of_data_of_unknown_size_is_no_step():
     known = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0], [3.0], [4.0]], [3.0, 1.0, 4.0, 1.0]))
     states = []
     for data in (known.batch(1), known.filter(lambda x, y: x[0] > 0).batch(1)):
         keras.utils.set_random_seed(0)
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        adam = tt.Adam(0.1, weight_decay=0.5, global_clipnorm=0.01)
-        optimizer = tt.GradientAccumulation(adam, 2) if accumulated else adam
+        optimizer = tt.Adam(0.1, weight_decay=0.5, global_clipnorm=0.01)
         model.compile(optimizer, "mse", jit_compile=True)
         model.fit(data, epochs=3, shuffle=False, verbose=0)
         states.append([v.numpy() for v in (*model.variables, *model.optimizer.variables)])

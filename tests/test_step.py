@@ -29,8 +29,12 @@ def trained(data, architecture="transformer", optimizer=replicas.sgd, step=None,
     model.optimizer.build(model.trainable_variables)
     if step is not None:
         model.train_step = tt.TrainingStep(model, metrics, **step)
+    steps = None
+    if (number := (step or {}).get("accumulation", 1)) > 1:
+        steps, data = len(data) // number, data.repeat()
     with plain_graphs():
-        return model, model.fit(data, epochs=2, shuffle=False, verbose=0).history
+        options = {"steps_per_epoch": steps, "shuffle": False, "verbose": 0}
+        return model, model.fit(data, epochs=2, **options).history
 
 
 def assert_same(one, other):
@@ -66,19 +70,23 @@ def test_a_batch_without_a_finite_loss_is_no_part_of_weights_and_means(step, bad
 
 
 @pytest.mark.parametrize(
-    ("architecture", "accumulated", "num_parts", "jit_compile"),
+    ("architecture", "accumulation", "num_parts", "jit_compile"),
     [("transformer", 1, 2, False),
      *(pytest.param(*case, marks=pytest.mark.slow) for case in
        [("transformer", 2, 2, False), ("transformer", 1, 1, True), ("transformer", 2, 2, True),
         ("bahdanau", 1, 2, False), ("masked_lm", 1, 2, False), ("masked_lm", 1, 1, True)])],
 )  # fmt: skip
 def test_the_step_gives_the_weights_and_metrics_of_keras(
-    architecture, accumulated, num_parts, jit_compile
+    architecture, accumulation, num_parts, jit_compile
 ):
-    optimizer = replicas.sgd if accumulated == 1 else replicas.accumulated(accumulated)
-    data = replicas.dataset(BATCHES, accumulated)
-    step = {"num_parts": num_parts, "jit_compile": jit_compile}
-    results = [trained(data, architecture, optimizer, step=each) for each in (None, step)]
+    """Accumulated batches give those of their union."""
+    size = accumulation
+    unions = [replicas.union(BATCHES[n : n + size]) for n in range(0, len(BATCHES), size)]
+    step = {"num_parts": num_parts, "accumulation": accumulation, "jit_compile": jit_compile}
+    results = [
+        trained(replicas.dataset(batches), architecture, replicas.scaled_sgd, step=each)
+        for batches, each in ((unions, None), (BATCHES, step))
+    ]
     assert_same(*results)
 
 

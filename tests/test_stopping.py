@@ -6,7 +6,6 @@ import keras
 import pytest
 from small_runs import STARTED, a_run, train
 
-import tf_transformer as tt
 from tf_transformer.evaluation import BLEU, LOSS
 from tf_transformer.runs import stopping
 from tf_transformer.runs.run import Position
@@ -73,31 +72,6 @@ def test_a_second_signal_is_handled_as_before(fit, number):
         assert signal.getsignal(number) is interrupt
     finally:
         signal.signal(number, before)
-
-
-@pytest.mark.parametrize("ender", ["limit", "signal"])
-def test_training_never_stops_between_the_batches_of_an_update(
-    fit, step_clock, line_model, tmp_path, ender
-):
-    adam, begun = line_model.optimizer, []
-
-    def interrupt(batch, logs):
-        begun.append(batch)
-        if len(begun) == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    once = keras.callbacks.LambdaCallback(on_train_batch_begin=interrupt)
-    line_model.compile(tt.GradientAccumulation(keras.optimizers.SGD(0.1), 2), "mse")
-    try:
-        with signals.StopOnSignal() as stop:
-            if ender == "limit":  # over after the 3rd batch of 10 seconds
-                fit(step_clock, limit(tmp_path, line_model, 25 / 60))
-            else:  # in the 3rd batch
-                fit(once, stop)
-        assert int(line_model.optimizer.iterations) == 2
-        assert int(line_model.optimizer.variables[0].numpy()) == 4
-    finally:
-        line_model.compile(adam, "mse")
 
 
 FALLING = (5.0, 4.0, 3.0, 2.0, 1.0)

@@ -181,13 +181,11 @@ def test_special_ids_that_would_be_trained_wrong_are_an_error():
         TokenBatches(make_text([(1, 2)]), 9, pad_id=0, bos_id=BOS, eos_id=0)
 
 
-def test_a_position_outside_the_epoch_and_an_update_of_no_batch_are_errors():
+def test_a_position_outside_the_epoch_is_an_error():
     batches = make_batches([(1, 2)] * 9, 9)
     for skip in (-1, 4):
         with pytest.raises(ValueError, match=f"an epoch has 3 batches; received skip={skip}"):
             batches.dataset(skip=skip)
-    with pytest.raises(ValueError, match="accumulation must be at least 1"):
-        batches.dataset(accumulation=0)
 
 
 # Epochs with a text of their own
@@ -280,29 +278,7 @@ def test_the_stream_resumes_exactly_at_any_batch(kind):
     assert list(map(flat, endless.take(size + 2))) == whole[2 * size - 2 :]
 
 
-@pytest.mark.parametrize(("accumulation", "skip"), [(2, 1), (3, 1), (5, 0)])
-def test_weights_make_the_mean_over_batches_the_mean_over_their_tokens(accumulation, skip):
-    batches = make_batches(random_lengths(60), 60)
-    options = {"num_epochs": 2, "skip": skip}
-    dataset = batches.dataset(accumulation=accumulation, **options)
-    *made, weights = zip(*dataset.as_numpy_iterator(), strict=True)
-    tokens = np.array([(labels != PAD).sum() for labels in made[1]])
-    assert len({*tokens[:accumulation]}) > 1, "uneven, or the mean of the means would do"
-    # Updates span epochs; an incomplete one at the end is dropped.
-    num = (2 * len(batches) - skip) // accumulation * accumulation
-    assert (len(batches) - skip) % accumulation and num < 2 * len(batches) - skip
-    assert int(dataset.cardinality()) == len(tokens) == num
-    plain = stream(batches, **options)
-    assert [flat(batch) for batch in zip(*made, strict=True)] == plain[:num]
-    # The mean of any losses, weighted batch by batch, is the mean over the tokens of an update.
-    losses = np.random.default_rng(0).normal(size=(num // accumulation, accumulation))
-    assert all((batch == batch[0]).all() and batch.dtype == "float32" for batch in weights)
-    means = (losses * np.reshape([batch[0] for batch in weights], losses.shape)).mean(axis=1)
-    expected = np.average(losses, axis=1, weights=tokens.reshape(losses.shape))
-    np.testing.assert_allclose(means, expected, atol=1e-6)
-
-
-def test_each_epoch_is_tokenized_once_also_where_an_update_spans_two(monkeypatch):
+def test_each_epoch_is_tokenized_once(monkeypatch):
     calls, changed = Counter(), TokenizedText.changed
 
     def counted(self, *arguments):
@@ -311,8 +287,7 @@ def test_each_epoch_is_tokenized_once_also_where_an_update_spans_two(monkeypatch
 
     monkeypatch.setattr(TokenizedText, "changed", counted)
     batches = noisy()
-    assert len(batches) % 4  # so that an update has batches of two epochs
-    stream(batches, num_epochs=3, accumulation=4)
+    stream(batches, num_epochs=3)
     assert set(calls.values()) == {1}
     assert {*calls} - {(1, 3, 1)} == {(1, 0, 1), (1, 1, 1), (1, 2, 1)}, "and perhaps the next"
 
@@ -352,19 +327,16 @@ def test_the_dataset_has_open_shapes_of_int32_and_no_thread_of_autotuning():
 
 
 @pytest.mark.parametrize("packing", [{}, {"row_length": 32}])
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_each_worker_makes_its_rows_of_every_batch(packing, accumulation):
+def test_each_worker_makes_its_rows_of_every_batch(packing):
     """Together they are those of one; with 200 replicas some have no row."""
     batches = make_batches(random_lengths(60), 60, **packing)
-    whole = list(batches.dataset(num_epochs=1, accumulation=accumulation).as_numpy_iterator())
+    whole = list(batches.dataset(num_epochs=1).as_numpy_iterator())
     for count, worker in ((3, [0, 1]), (3, [2]), (200, [0, 150, 199])):
-        made = batches.dataset(
-            num_epochs=1, accumulation=accumulation, replicas=worker, num_replicas=count
-        )
+        made = batches.dataset(num_epochs=1, replicas=worker, num_replicas=count)
         assert int(made.cardinality()) == len(whole) * len(worker)
         made = list(made.as_numpy_iterator())
         assert len(made) == len(whole) * len(worker)
-        for number, (inputs, labels, *weights) in enumerate(made):
+        for number, (inputs, labels) in enumerate(made):
             batch, replica = whole[number // len(worker)], worker[number % len(worker)]
             length = labels.shape[1]
             np.testing.assert_array_equal(labels, batch[1][replica::count, :length])
@@ -372,5 +344,3 @@ def test_each_worker_makes_its_rows_of_every_batch(packing, accumulation):
             for name, array in inputs.items():
                 share = batch[0][name][replica::count]
                 np.testing.assert_array_equal(array, share[:, : array.shape[1]])
-            for of_share, of_whole in zip(weights, batch[2:], strict=True):
-                np.testing.assert_allclose(of_share, of_whole[replica::count])

@@ -88,7 +88,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "training.distribution": ["separate_seeds"],
         "training.losses": ["SmoothedCrossEntropy"],
         "training.metrics": ["Perplexity", "TokenAccuracy", "TokenLoss"],
-        "training.optimizers": ["Adam", "GradientAccumulation", "LossScaleOptimizer"],
+        "training.optimizers": ["Adam", "LossScaleOptimizer"],
         "training.step": ["TrainingStep"],
         "training.schedules": ["NoamSchedule", "TrapezoidSchedule"],
     },

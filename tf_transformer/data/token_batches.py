@@ -263,7 +263,6 @@ class TokenBatches:
         first_epoch: int = 0,
         num_epochs: int | None = None,
         skip: int = 0,
-        accumulation: int = 1,
         replicas: Sequence[int] = (0,),
         num_replicas: int = 1,
     ) -> tf.data.Dataset:
@@ -276,52 +275,30 @@ class TokenBatches:
             num_epochs: Number of epochs; None for an endless dataset, which needs `fit`'s
                 `steps_per_epoch`.
             skip: Number of batches of the first epoch to skip.
-            accumulation: Number of batches whose gradients make one update. An update may span
-                epochs, and an incomplete update at the end is dropped. If the number is greater
-                than 1, the dataset also has sample weights, which turn the mean over the batches
-                of an update into the mean over its tokens.
             replicas: The replicas of this worker. Each batch comes once for each of them, with its
                 share of the rows: every `num_replicas`-th row.
             num_replicas: Number of replicas of all workers.
 
         Returns:
-            Dataset of (inputs, labels), see `batch`; or, with accumulation, of (inputs, labels,
-            sample_weight), where sample_weight is float32 `(B,)`.
+            Dataset of (inputs, labels); see `batch`.
 
         Raises:
-            ValueError: If `skip` or `accumulation` is out of range.
+            ValueError: If `skip` is out of range.
         """
         if not 0 <= skip <= len(self):
             raise ValueError(f"an epoch has {len(self)} batches; received skip={skip}.")
-        if accumulation < 1:
-            raise ValueError(f"accumulation must be at least 1; received {accumulation}.")
         ids, names = tf.TensorSpec([None, None], tf.int32), ["source_ids", "target_ids"]
         if self._row_length is not None:
             size = int(self._bounds[0, 1]) if num_replicas == 1 else None
             ids, names = tf.TensorSpec([size, self._row_length], tf.int32), PACKED_INPUTS
         signature = (dict.fromkeys(names, ids), ids)
-        if accumulation > 1:
-            signature = (*signature, tf.TensorSpec([None], tf.float32))
-
-        def batches() -> Iterator[tuple[list[tuple], int]]:
-            for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
-                for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
-                    shares = [indices[replica::num_replicas] for replica in replicas]
-                    count = self._count(indices, epoch) if accumulation > 1 else 0
-                    yield [self.batch(each, epoch) for each in shares], count
 
         def arrays() -> Iterator[tuple]:
-            # Make batches lazily: an update may span epochs, and only one epoch's ids are cached.
-            stream = batches()
             try:
-                while len(update := list(itertools.islice(stream, accumulation))) == accumulation:
-                    total = sum(count for _, count in update)
-                    for shares, count in update:
-                        weight = accumulation * count / max(total, 1)  # packed rows may be empty
-                        for share in shares:
-                            if accumulation > 1:
-                                share = *share, np.full(len(share[1]), weight, np.float32)
-                            yield share
+                for epoch in itertools.islice(itertools.count(first_epoch), num_epochs):
+                    for indices in self.batch_indices(epoch)[skip if epoch == first_epoch else 0 :]:
+                        for replica in replicas:
+                            yield self.batch(indices[replica::num_replicas], epoch)
             except (InputError, OSError) as error:  # a disk of a network may be gone
                 self.failure = error
                 raise
@@ -329,22 +306,12 @@ class TokenBatches:
         dataset = tf.data.Dataset.from_generator(arrays, output_signature=signature)
         count = tf.data.INFINITE_CARDINALITY  # known, so that replicas need not agree on an end
         if num_epochs is not None:
-            count = (num_epochs * len(self) - skip) // accumulation * accumulation * len(replicas)
+            count = (num_epochs * len(self) - skip) * len(replicas)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         # Deleting an iterator waits for the autotuning thread, which may sleep for a minute.
         options = tf.data.Options()
         options.autotune.enabled = False
         return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)
-
-    def _count(self, indices: np.ndarray, epoch: int) -> int:
-        """Return the number of labels in the batch of some sentences or rows, without padding."""
-        if self._row_length is not None:
-            text, packed = self._packed_of_epoch(epoch)
-            indices = np.concatenate([packed.of_row(row) for row in indices])
-        else:
-            text = self._text_of_epoch(epoch)
-        targets = 2 * indices + 1
-        return int((text.offsets[targets + 1] - text.offsets[targets]).sum()) + len(indices)
 
     def _packed(self, epoch: int) -> tuple[TokenizedText, PackedRows]:
         """Return the text of an epoch and its packed pairs."""

@@ -17,7 +17,7 @@ from tf_transformer.errors import InputError
 from tf_transformer.files import naming
 from tf_transformer.runs.run import Position, Run
 from tf_transformer.training.optimizers import gradient_norm_of, step_of
-from tf_transformer.training.step import batches_together, ends_update
+from tf_transformer.training.step import batches_together
 
 _SECONDS_BETWEEN_LINES = 30
 _POINTS = 16  # of training between two validations, about, of which the logs tell
@@ -60,8 +60,6 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._require_finite(
             self._batches_left_out < most, f"the gradients of {_MOST_LEFT_OUT} updates are"
         )
-        if not ends_update(self.model, batch):
-            return
         is_due = time.monotonic() - self._saved_at > 60 * training.checkpoint_minutes
         if training.checkpoint_steps is not None:
             is_due |= step // training.checkpoint_steps > step_before // training.checkpoint_steps
@@ -166,8 +164,7 @@ class Progress(keras.callbacks.Callback):
             self._batches += batches_together(self.model)
         self._batch_ended = now
         every = max(1, run.config.training.validation_steps // _POINTS)
-        is_due = not self._points or step // every > self._points[-1]["step"] // every
-        if is_due and ends_update(self.model, batch):
+        if not self._points or step // every > self._points[-1]["step"] // every:
             self._add_point(step, logs["loss"])
         is_terminal = sys.stderr.isatty()
         if now - self._last_line <= (0.1 if is_terminal else _SECONDS_BETWEEN_LINES):

@@ -12,7 +12,7 @@ from tf_transformer.runs.data import batches_of
 from tf_transformer.runs.restore import Tokenizers
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
-from tf_transformer.training.optimizers import Adam, GradientAccumulation, LossScaleOptimizer
+from tf_transformer.training.optimizers import Adam, LossScaleOptimizer
 from tf_transformer.training.schedules import (
     NoamSchedule,
     TimedTrapezoidSchedule,
@@ -46,10 +46,7 @@ def compile_model(
         # Biases, and the scales and shifts of norms, cannot memorize a text.
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
         if config.precision == "mixed_float16":
-            # Inside the accumulation: batches of an update share a scale and are dropped together.
             optimizer = LossScaleOptimizer(optimizer)
-        if config.accumulation_steps > 1:
-            optimizer = GradientAccumulation(optimizer, config.accumulation_steps)
     smoothing, pad_id = config.label_smoothing, model.config.pad_id
     metrics = [TokenLoss(smoothing, pad_id), TokenAccuracy(pad_id), Perplexity(pad_id)]
     model.compile(
@@ -63,8 +60,10 @@ def compile_model(
         model.optimizer.build(model.trainable_variables)
         is_one = model.distribute_strategy.num_replicas_in_sync == 1
         num_parts = (config.batch_parts or 1) if is_one else 1
-        xla = bool(config.xla)
-        model.train_step = TrainingStep(model, metrics, num_parts, jit_compile=xla)
+        accumulation, xla = config.accumulation_steps, bool(config.xla)
+        model.train_step = TrainingStep(
+            model, metrics, num_parts, accumulation=accumulation, jit_compile=xla
+        )
 
 
 class Validation:

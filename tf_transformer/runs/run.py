@@ -98,7 +98,7 @@ class Run:
         the interrupted run would have seen.
         """
         epoch, skip = divmod(number, len(self.data.batches))
-        of_run = epoch, None, skip, self.config.training.accumulation_steps
+        of_run = epoch, None, skip
         strategy = self.workers.strategy
         if not isinstance(strategy, WorkersStrategy):
             return self.data.batches.dataset(*of_run)
@@ -128,7 +128,6 @@ class Run:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         seconds = statistics.median(b - a for a, b in itertools.pairwise(times[1:]))
-        seconds *= self.config.training.accumulation_steps
         return self.workers.all_reduce_max(max(1, round(1e6 * seconds))) / 1e6
 
     def with_choices_by_speed(self, position: "Position") -> "Run":

@@ -10,7 +10,6 @@ import keras
 from tf_transformer.runs.run import Position, Run
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.schedules import TimedTrapezoidSchedule
-from tf_transformer.training.step import ends_update
 
 Logs = dict[str, Any] | None
 
@@ -54,8 +53,7 @@ class Limit(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         self._step_ended = time.monotonic()
-        if ends_update(self.model, batch):
-            self._look()
+        self._look()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._validation_seconds = time.monotonic() - self._step_ended

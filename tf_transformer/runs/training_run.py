@@ -28,7 +28,6 @@ from tf_transformer.training.cluster import Cluster, WorkerError, worker_failure
 from tf_transformer.training.distribution import separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.signals import StopOnSignal, Terminated
-from tf_transformer.training.step import batches_together
 from tf_transformer.training.translation_bleu import TranslationBleu
 from tf_transformer.training.workers import Workers
 
@@ -238,7 +237,7 @@ def _fit(
             failure, again = run.data.batches.failure, run.directory.resume_command()
             if not failure:
                 raise
-            if batches_together(model) == 1:  # or a part of an execution may have been trained
+            if model.train_step.updates_together == 1:  # or a part of them may have been made
                 save.save()
             latest = run.checkpoints.latest()
             saved = f" Everything up to step {latest.step:,} is saved." if latest else ""
@@ -264,12 +263,10 @@ def _next_segment(run: Run, batches_seen: int) -> tuple[int, int]:
 
 
 def _run_together(model: keras.Model, num_batches: int, config: TrainingConfig) -> int:
-    """Let as many batches run together as `num_batches` is a multiple of; return their number."""
-    number = config.steps_per_execution or 1
-    if number > 1:
-        number = math.gcd(num_batches, math.lcm(number, config.accumulation_steps))
-    model.train_step.run_together(number)
-    return number
+    """Let updates run together, as many as divide those of the batches; return their batches."""
+    num_updates = num_batches // config.accumulation_steps
+    model.train_step.run_together(math.gcd(num_updates, config.steps_per_execution or 1))
+    return model.train_step.batches_together
 
 
 def _translating(run: Run) -> list[keras.callbacks.Callback]:

@@ -1,7 +1,6 @@
-"""Optimizers: Adam with global clipping, loss scaling, and gradient accumulation."""
+"""Optimizers: Adam with global clipping, and loss scaling."""
 
-import functools
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -147,120 +146,6 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         return ops.equal(sum_over_replicas(ops.cast(overflows, "float32")), 0.0)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
-class GradientAccumulation(keras.optimizers.Optimizer):
-    """An optimizer that passes the mean gradients of several batches to another optimizer.
-
-    Keras' own `gradient_accumulation_steps` fails under `MirroredStrategy`, and counts batches
-    instead of updates for a learning-rate schedule (Keras 3.15.1).
-
-    The mean over batches is the mean over all of their tokens if the batches have the weights of
-    `TokenBatches.dataset(accumulation=steps)`.
-
-    Args:
-        inner_optimizer: The optimizer that makes the updates. It provides `iterations`, which are
-            updates, `learning_rate` and the scale of the loss.
-        steps: Number of batches in one update.
-        name: Name of the optimizer.
-
-    Example:
-        >>> optimizer = tt.GradientAccumulation(tt.Adam(0.001), steps=2)
-        >>> weight = keras.Variable(1.0)
-        >>> optimizer.apply([tf.constant(1.0)], [weight])
-        >>> optimizer.apply([tf.constant(3.0)], [weight])
-        >>> int(optimizer.iterations), f"{float(weight):.3f}"
-        (1, '0.999')
-    """
-
-    def __init__(
-        self, inner_optimizer: keras.optimizers.Optimizer, steps: int, *, name: str = "accumulation"
-    ) -> None:
-        if steps < 1:  # no update would ever be made
-            raise ValueError(f"steps must be at least 1; received steps={steps}.")
-        super().__init__(learning_rate=0.0, name=name)
-        self.inner_optimizer = inner_optimizer
-        self.steps = steps
-        self._sums: list[keras.Variable] = []
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        """Create the gradient sums and the variables of the inner optimizer."""
-        if self.built:
-            return
-        self._sums = self.add_optimizer_variables(variables, "gradient_sum")
-        self.inner_optimizer.build(variables)
-        super().build(variables)
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        return self._variables + self.inner_optimizer.variables
-
-    @property
-    def iterations(self) -> keras.Variable:
-        return self.inner_optimizer.iterations
-
-    @property
-    def learning_rate(self) -> Any:
-        return self.inner_optimizer.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, learning_rate: Any) -> None:
-        self.inner_optimizer.learning_rate = learning_rate
-
-    def scale_loss(self, loss: Any) -> Any:
-        return self.inner_optimizer.scale_loss(loss)
-
-    def finalize_variable_values(self, var_list: list[keras.Variable]) -> None:
-        self.inner_optimizer.finalize_variable_values(var_list)
-
-    def apply(self, grads: list, trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Add up the gradients, and make the update after the last of `steps` batches."""
-        replica = tf.distribute.get_replica_context()
-        if not self.built:
-            with tf.init_scope():
-                self.build(trainable_variables)
-        variables = trainable_variables or self._trainable_variables
-        pairs = zip(grads, variables, strict=True)
-        kept = [(tf.convert_to_tensor(g), v) for g, v in pairs if g is not None]
-        grads, variables = [g for g, _ in kept], [v for _, v in kept]
-        sums = [self._sums[self._get_variable_index(v)].value for v in variables]
-
-        def accumulate(strategy: tf.distribute.Strategy, grads: list) -> None:
-            assign = functools.partial(strategy.extended.update, group=False)
-            # Each replica has its own sums; the inner optimizer adds up the sums of all replicas.
-            for total, gradient in zip(sums, grads, strict=True):
-                assign(total, lambda t, g: t.assign_add(tf.cast(g, t.dtype)), args=(gradient,))
-            # The step that Keras runs at the end of data must not count; see `Adam.apply`.
-            of_replicas = [strategy.experimental_local_results(gradient) for gradient in grads]
-            with tf.control_dependencies(tf.nest.flatten(of_replicas)):
-                self._iterations.assign_add(1)
-
-            def update() -> tf.Tensor:
-                strategy.extended.call_for_each_replica(inner_apply)
-                for total in sums:
-                    assign(total, lambda t: t.assign(tf.zeros_like(t)))
-                return tf.constant(True)
-
-            is_last = tf.equal(self._iterations.value % self.steps, 0)
-            tf.cond(is_last, update, lambda: tf.constant(False))
-
-        def inner_apply() -> None:
-            means = [total / tf.cast(self.steps, total.dtype) for total in sums]
-            self.inner_optimizer.apply(means, variables)
-
-        # A `tf.cond` may contain the inner optimizer's all-reduce only outside of the replicas,
-        # so `accumulate` runs in the cross-replica context.
-        replica.merge_call(accumulate, args=(grads,))
-
-    def get_config(self) -> dict[str, Any]:
-        inner = keras.saving.serialize_keras_object(self.inner_optimizer)
-        return {"name": self.name, "inner_optimizer": inner, "steps": self.steps}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        inner = keras.saving.deserialize_keras_object(config["inner_optimizer"], custom_objects)
-        return cls(inner, config["steps"], name=config["name"])
-
-
 def step_of(model: keras.Model) -> int:
     """Return the number of updates of a model so far."""
     return int(model.optimizer.iterations.numpy())
@@ -268,7 +153,5 @@ def step_of(model: keras.Model) -> int:
 
 def gradient_norm_of(model: keras.Model) -> float:
     """Return the global norm of the gradients of a model's newest update."""
-    optimizer = model.optimizer
-    while hasattr(optimizer, "inner_optimizer"):
-        optimizer = optimizer.inner_optimizer
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     return float(optimizer.gradient_norm.numpy())

@@ -11,8 +11,6 @@ from typing import Any, Self
 
 import keras
 
-from tf_transformer.training.step import ends_update
-
 Logs = dict[str, Any] | None
 
 
@@ -56,8 +54,6 @@ class StopOnSignal(keras.callbacks.Callback):
         self._previous = {}
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        if not ends_update(self.model, batch):
-            return
         self.on_epoch_end(batch)
         if self.signal not in (0, signal.SIGINT) and batch + 1 != self.params["steps"]:
             raise Terminated

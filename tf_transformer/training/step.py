@@ -18,17 +18,21 @@ class TrainingStep:
     Two collectives make an update on several devices: one for the number of tokens, and one for
     the gradients, in the optimizer.
 
-    Loss, gradients and metrics are those of the whole global batch, but for rounding.
+    Loss, gradients and metrics are those of the global batch, but for rounding, and with
+    `accumulation` those of the union of so many batches. `fit` then needs an endless dataset and
+    `steps_per_epoch`, a number of updates.
 
     Args:
         model: A `SequenceModel`, compiled with a `SmoothedCrossEntropy` and a built optimizer.
         metrics: The compiled metrics. Their variables are sums over tokens.
         num_parts: Number of parts. Part i has every `num_parts`-th sentence from sentence i on.
+        accumulation: Number of batches of an update, which are computed one after the other.
         jit_compile: Whether XLA compiles the step, anew for each shape of a batch: all of it on one
-            device, `compute` on several, since XLA compiles no collectives on CPUs.
+            device, but `compute` alone on several, since XLA compiles no collectives on CPUs, and
+            with accumulation, since XLA might compute several batches at once.
 
     Attributes:
-        batches_together: See `run_together`.
+        updates_together: Number of updates in a step of `fit`; see `run_together`.
 
     Example:
         >>> metrics = [tt.TokenLoss()]
@@ -43,40 +47,54 @@ class TrainingStep:
         metrics: Sequence[keras.metrics.Metric],
         num_parts: int = 1,
         *,
+        accumulation: int = 1,
         jit_compile: bool = False,
     ) -> None:
-        self._model, self._metrics, self._num_parts = model, metrics, num_parts
+        self._model, self._metrics = model, metrics
+        self._num_parts, self._accumulation = num_parts, accumulation
         self._seeds = seeds_of(model)
         self._weights = [v for v in model.variables if all(v is not seed for seed in self._seeds)]
         self._sums = [variable for metric in metrics for variable in metric.variables]
         with keras.StatelessScope():  # Keras sets up the metrics when they are first computed
             sizes = 1, 1, model.config.target_vocab_size
             model.compute_metrics(None, tf.zeros(sizes[:2], "int32"), tf.zeros(sizes))
-        self.batches_together = 1
         # Traced once for all parts.
         self._compute = tf.function(self.compute, autograph=False, jit_compile=jit_compile or None)
         self._whole = self._update
-        if jit_compile and model.distribute_strategy.num_replicas_in_sync == 1:
+        is_one = model.distribute_strategy.num_replicas_in_sync == 1
+        if jit_compile and is_one and accumulation == 1:
             self._whole = tf.function(self._update, autograph=False, jit_compile=True)
+        self.updates_together = 1
+        if accumulation > 1:
+            self._replace_train_function()
+
+    @property
+    def batches_together(self) -> int:
+        """Number of batches in a step of `fit`."""
+        return self.updates_together * self._accumulation
 
     def run_together(self, number: int) -> None:
-        """Let `fit` run so many batches of an endless dataset as one of its steps.
+        """Let `fit` make so many updates in one of its steps, with an endless dataset.
 
         A fast device would wait for Python otherwise. Keras' `steps_per_execution` fails on several
         devices (Keras 3.15.1 and TensorFlow 2.21), and applies to validation as well.
         """
-        if number == self.batches_together:
+        if number == self.updates_together:
             return
-        model, self.batches_together = self._model, number
-        model.make_train_function(force=True)  # Keras' own, for single batches
-        if number == 1:
-            return
+        self.updates_together = number
+        if self.batches_together == 1:
+            self._model.make_train_function(force=True)  # Keras' own, for single batches
+        else:
+            self._replace_train_function()
+
+    def _replace_train_function(self) -> None:
+        model, number = self._model, self.updates_together
         strategy = model.distribute_strategy
 
         @tf.function(autograph=False)
         def several(iterator: Any) -> dict[str, Any]:
             def one(index: tf.Tensor) -> tf.Tensor:
-                strategy.run(self, args=(iterator.get_next(),))
+                strategy.run(self, [iterator.get_next() for _ in range(self._accumulation)])
                 return index + 1
 
             tf.while_loop(lambda index: index < number, one, [tf.constant(0)])
@@ -84,35 +102,42 @@ class TrainingStep:
 
         model.train_function = several
 
-    def __call__(self, batch: Any) -> dict[str, Any]:
-        """Update the weights with a batch `(x, y)` or `(x, y, sample_weight)`; return metrics."""
-        return self._whole(batch)
+    def __call__(self, *batches: Any) -> dict[str, Any]:
+        """Make an update with batches `(x, y)` or `(x, y, sample_weight)`; return the metrics."""
+        return self._whole(batches)
 
-    def _update(self, batch: Any) -> dict[str, Any]:
+    def _update(self, batches: Sequence[Any]) -> dict[str, Any]:
         model, number, seeds = self._model, self._num_parts, self._seeds
-        num_tokens = sum_over_replicas(model.num_predicted(batch[1]))
+        num_tokens = tf.add_n([model.num_predicted(batch[1]) for batch in batches])
+        num_tokens = sum_over_replicas(num_tokens)
         scale = model.optimizer.scale_loss(1.0 / tf.maximum(num_tokens, 1.0))
         weights, values = (
             [tf.convert_to_tensor(v.value) for v in each] for each in (self._weights, seeds)
         )
-        results = []
-        for i in range(number):
-            part = tf.nest.map_structure(lambda t, i=i: t[i::number] if number > 1 else t, batch)
-            own = [part_seed(value, i) for value in values]
-            results.append(self._traced(weights, own, part, scale))
-        gradients, sums, after = zip(*results, strict=True)
-        for seed, value in zip(seeds, after[0], strict=True):
+        gradients, sums = [], []
+        for batch in batches:
+            results = []
+            # The next batch waits for this one, whose memory it takes.
+            with tf.control_dependencies([g for g in gradients if g is not None][-1:]):
+                for i in range(number):
+                    part = tf.nest.map_structure(
+                        lambda t, i=i: t[i::number] if number > 1 else t, batch
+                    )
+                    own = [part_seed(value, i) for value in values]
+                    results.append(self._traced(weights, own, part, scale))
+            new_gradients, new_sums, new_seeds = zip(*results, strict=True)
+            gradients = _added([*new_gradients, gradients] if gradients else new_gradients)
+            sums, values = [*sums, *new_sums], new_seeds[0]
+        for seed, value in zip(seeds, values, strict=True):
             seed.assign(value)
-        sums = [tf.add_n(parts) for parts in zip(*sums, strict=True)]
-        # A batch whose loss is not finite is no part of a mean; `Adam` leaves its update out.
+        sums = _added(sums)
+        # Where the loss is not finite, `Adam` leaves the update out, and the means the batches.
         is_finite = tf.reduce_all(tf.math.is_finite(sums))
         for total, value in zip(self._sums, sums, strict=True):
             total.assign_add(tf.where(is_finite, value, tf.zeros_like(value)))
         # An operation of this graph, for whose input an optimizer waits: see `Adam.apply`.
-        total = [
-            None if g[0] is None else tf.identity(tf.add_n(g)) for g in zip(*gradients, strict=True)
-        ]
-        model.optimizer.apply(total, model.trainable_weights)
+        gradients = [g if g is None else tf.identity(g) for g in gradients]
+        model.optimizer.apply(gradients, model.trainable_weights)
         return model.get_metrics_result()
 
     def _traced(self, *arguments: Any) -> tuple[list, list, list]:
@@ -170,11 +195,11 @@ class TrainingStep:
         return gradients, after[: len(zeros)], after[len(zeros) :]
 
 
+def _added(lists: Sequence[Sequence[tf.Tensor | None]]) -> list[tf.Tensor | None]:
+    """Return the sums of the tensors at the same place of each list; None where there is none."""
+    return [None if each[0] is None else tf.add_n(each) for each in zip(*lists, strict=True)]
+
+
 def batches_together(model: keras.Model) -> int:
     """Return how many batches one step of `fit` has."""
     return getattr(model.train_step, "batches_together", 1)
-
-
-def ends_update(model: keras.Model, step: int) -> bool:
-    """Return whether a step of `fit`, counted from 0 in this epoch, is the last of an update."""
-    return (step + 1) * batches_together(model) % getattr(model.optimizer, "steps", 1) == 0
