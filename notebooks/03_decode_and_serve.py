@@ -510,7 +510,7 @@ n_best[0]
 # puts them in place of what a regular expression finds, and puts the pieces back at the end.
 
 # %%
-text = "Guten Morgen, {name}! Wo ist <b>der Bahnhof</b>?"
+text = "Guten Morgen, {name}! Wo ist der <b>Bahnhof</b>?"
 (marked,) = marks.mark(tf.constant([text])).text.numpy()
 names = {symbol: f"[{number}]" for number, symbol in enumerate(marks.symbols.all)}
 subwords = tokenizer.subwords(*tokenizer.encode([marked.decode()]))

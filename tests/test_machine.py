@@ -140,6 +140,7 @@ def test_plain_python_needs_no_stderr(how):
 def test_a_process_that_ignores_a_closed_terminal_goes_on_ignoring_it():
     """As nohup lets it."""
     code = """
+import signal
 from tf_transformer.training.signals import StopOnSignal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 with StopOnSignal() as stop:
