@@ -287,7 +287,7 @@ def optimizers_on_two_devices():
         for batches in ([bad], [bad, good]):
             variable, optimizer = trained(two, make, 2, batches, total)
             weights = [w.numpy().tolist() for w in two.experimental_local_results(variable.value)]
-            scale = float(optimizer.dynamic_scale) if in_float16 else None
+            scale = float(optimizer.dynamic_scale.numpy()) if in_float16 else None
             found.append([weights, scale, int(optimizer.iterations.numpy())])
         return found
 
