@@ -144,7 +144,7 @@ class Progress(keras.callbacks.Callback):
         self._last_line = 0.0
         self._points: list[dict[str, float]] = []
         self._at_point = 0, 0.0  # batches and seconds
-        self._tensorboard = tf.summary.create_noop_writer()
+        self._tensorboard = None  # whose package may be missing
         if run.config.training.tensorboard:
             path = os.path.realpath(run.directory.tensorboard_path)
             self._tensorboard = tf.summary.create_file_writer(path)
@@ -213,7 +213,6 @@ class Progress(keras.callbacks.Callback):
             file.write(json.dumps(line) + "\n")
         self._points = []
         self._show_in_tensorboard(step, metrics)
-        self._tensorboard.flush()
 
     def close(self) -> None:
         """Erase the line of progress, even after an exception in `fit`."""
@@ -235,9 +234,12 @@ class Progress(keras.callbacks.Callback):
         self._points.append({"step": step, **rounded})
 
     def _show_in_tensorboard(self, step: int, values: dict[str, float]) -> None:
+        if self._tensorboard is None:
+            return
         with self._tensorboard.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
+        self._tensorboard.flush()
 
     def _speed(self, batches: int = 0, seconds: float = 0.0) -> float:
         """Compute target tokens per second of training, without tracing and validation.
