@@ -66,7 +66,10 @@ def log_of(run_dir):
 
 def without_times(log):
     times = ("minutes", "tokens_per_second", "validation_seconds", "validation_fraction")
-    return [{k: v for k, v in x.items() if k not in times} for x in log]
+    lines = [{k: v for k, v in x.items() if k not in times} for x in log]
+    for line in (line for line in lines if "training" in line):
+        line["training"] = without_times(line["training"])
+    return lines
 
 
 def files(copy_files):

@@ -171,7 +171,9 @@ def on_two_devices():
         "masked_lm": compare(two, lambda: small_model("masked_lm"), batches),
     }
     step = {"accumulation": 3}
-    result["accumulated"] = compare(two, Small, batches, optimizer=scaled_sgd, step=step)
+    result["accumulated"] = compare(
+        two, lambda: small_model("transformer"), batches, optimizer=scaled_sgd, step=step
+    )
     return result
 
 
@@ -202,7 +204,12 @@ def as_worker():
     local = workers.strategy.experimental_local_results
     result = {
         "1": compare(workers.strategy, Small, batches),
-        "2": compare(workers.strategy, Small, batches, step={"accumulation": 2}),
+        "2": compare(
+            workers.strategy,
+            lambda: small_model("transformer"),
+            batches,
+            step={"accumulation": 2},
+        ),
         "mine": [local(next(shared)[1])[0].numpy().tolist() for _ in batches],
         "all": [labels.tolist() for _, labels in batches],
         "agreed": [
