@@ -42,6 +42,16 @@ class TfdsText(SentencePairs):
         if not self._num_pairs:
             raise no_pair_left(f"{where}, split {split}", self.num_blank)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All sources, in memory."""
+        return tuple(source for source, _ in self)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All targets, in memory."""
+        return tuple(target for _, target in self)
+
     def __len__(self) -> int:
         return self._num_pairs
 

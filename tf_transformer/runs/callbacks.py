@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import os
 import shutil
 import sys
@@ -145,7 +146,7 @@ class Progress(keras.callbacks.Callback):
         self._points: list[dict[str, float]] = []
         self._at_point = 0, 0.0  # batches and seconds
         self._tensorboard = None  # whose package may be missing
-        if run.config.training.tensorboard:
+        if run.config.training.tensorboard and run.workers.is_chief:
             path = os.path.realpath(run.directory.tensorboard_path)
             self._tensorboard = tf.summary.create_file_writer(path)
 
@@ -230,7 +231,8 @@ class Progress(keras.callbacks.Callback):
             point["tokens_per_second"] = self._speed(*self._at_point)
         self._at_point = self._batches, self._seconds
         self._show_in_tensorboard(step, point)
-        rounded = {name: float(f"{value:.4g}") for name, value in point.items()}
+        # JSON has no infinity.
+        rounded = {k: float(f"{v:.4g}") if math.isfinite(v) else None for k, v in point.items()}
         self._points.append({"step": step, **rounded})
 
     def _show_in_tensorboard(self, step: int, values: dict[str, float]) -> None:

@@ -107,8 +107,8 @@ class Run:
             lambda _: self.data.batches.dataset(*of_run, *shares)
         )
 
-    def seconds_per_update(self, num_batches: int, position: "Position") -> float:
-        """Measure the median time of an update, without the first two of at least 3 batches.
+    def seconds_per_update(self, num_updates: int, position: "Position") -> float:
+        """Measure the median time of an update, without the first two of at least 3 updates.
 
         All workers get the same result. The variables are restored afterwards, on all replicas to
         what the first one has, so call this before `separate_seeds`. The graph of an update is
@@ -124,7 +124,7 @@ class Run:
 
         clock = keras.callbacks.LambdaCallback(on_train_batch_end=note)
         batches = self.batches_from(position.batches_seen)
-        model.fit(batches, steps_per_epoch=num_batches, shuffle=False, verbose=0, callbacks=[clock])
+        model.fit(batches, steps_per_epoch=num_updates, shuffle=False, verbose=0, callbacks=[clock])
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         seconds = statistics.median(b - a for a, b in itertools.pairwise(times[1:]))
@@ -133,7 +133,9 @@ class Run:
     def with_choices_by_speed(self, position: "Position") -> "Run":
         """Choose the settings that depend on the number of updates by the measured speed."""
         minutes = self.config.training.minutes
-        seconds_per_update = self.seconds_per_update(max(4, min(20, round(minutes))), position)
+        seconds_per_update = self.seconds_per_update(
+            max(4, min(20, round(minutes)) // self.config.training.accumulation_steps), position
+        )
         seconds = _FRACTION_OF_UPDATES * max(0.0, 60 * minutes - position.seconds)
         updates = self.workers.all_reduce_max(int(seconds / seconds_per_update))  # clocks differ
         if updates < _FEWEST_UPDATES:

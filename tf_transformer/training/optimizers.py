@@ -89,7 +89,8 @@ class Adam(keras.optimizers.Adam):
         scalars = [tf.where(is_finite, *both) for both in zip(scalars, nothing, strict=True)]
         self.iterations.assign_sub(ops.cast(~is_finite, self.iterations.dtype))  # Keras adds 1
         scalars += [tf.constant(number, "float32") for number in (0.0, self.epsilon)]
-        pairs = [(tf.math.multiply_no_nan(g, tf.cast(scale, g.dtype)), v) for g, v in pairs]
+        # In float32, since GPUs have no such operation in bfloat16.
+        pairs = [(tf.math.multiply_no_nan(tf.cast(g, "float32"), scale), v) for g, v in pairs]
         tf.__internal__.distribute.interim.maybe_merge_call(
             self._distributed_tf_update_step, self._distribution_strategy, pairs, scalars
         )

@@ -59,7 +59,12 @@ class TrainingStep:
             sizes = 1, 1, model.config.target_vocab_size
             model.compute_metrics(None, tf.zeros(sizes[:2], "int32"), tf.zeros(sizes))
         # Traced once for all parts.
-        self._compute = tf.function(self.compute, autograph=False, jit_compile=jit_compile or None)
+        # Inlined, the batches of an update would not wait for each other, and fill the memory.
+        inline = {"experimental_attributes": {"_noinline": True}}
+        options = inline if accumulation > 1 and not jit_compile else {}
+        self._compute = tf.function(
+            self.compute, autograph=False, jit_compile=jit_compile or None, **options
+        )
         self._whole = self._update
         is_one = model.distribute_strategy.num_replicas_in_sync == 1
         if jit_compile and is_one and accumulation == 1:
@@ -132,7 +137,7 @@ class TrainingStep:
             seed.assign(value)
         sums = _added(sums)
         # Where the loss is not finite, `Adam` leaves the update out, and the means the batches.
-        is_finite = tf.reduce_all(tf.math.is_finite(sums))
+        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in sums])
         for total, value in zip(self._sums, sums, strict=True):
             total.assign_add(tf.where(is_finite, value, tf.zeros_like(value)))
         # An operation of this graph, for whose input an optimizer waits: see `Adam.apply`.
