@@ -105,12 +105,12 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def timed_runs(tmp_path_factory, write_copy_task):
-    """Two train in bfloat16 with accumulation, until one has had seven minutes."""
+    """Two train in bfloat16 with accumulation, until one has had twelve minutes."""
     folder = tmp_path_factory.mktemp("clock")
     write_copy_task(folder)
     run = folder / "run"
     train = ["train", f"--run-dir={run}", *copy_task_options(
-        folder, "--minutes=7", "--validation-steps=3", "--accumulation-steps=2",
+        folder, "--minutes=12", "--validation-steps=3", "--accumulation-steps=2",
         "--precision=mixed_bfloat16",
     )]  # fmt: skip
     pair = start_pair(*[["-c", WITH_CLOCK, name, *train] for name in ("chief", "other")])
@@ -121,7 +121,7 @@ def timed_runs(tmp_path_factory, write_copy_task):
 def test_the_first_worker_at_its_time_limit_stops_all_with_identical_variables(timed_runs):
     one, other = timed_runs[0]
     for worker in (one, other):
-        assert (worker["status"], worker["step"]) == (0, 7)
+        assert (worker["status"], worker["step"]) == (0, 12)
         assert worker["policy"] == "mixed_bfloat16"
     assert one["variables"].keys() == other["variables"].keys()
     assert not [v for v in one["variables"] if one["variables"][v] != other["variables"][v]]
@@ -131,13 +131,13 @@ def test_each_worker_draws_its_own_dropout(timed_runs):
     (one, other), _ = timed_runs
     assert len(one["seeds"]) > 3
     for (seed, drawn), (other_seed, drawn_there) in zip(one["seeds"], other["seeds"], strict=True):
-        assert seed != other_seed and drawn == drawn_there == 14
+        assert seed != other_seed and drawn == drawn_there == 24
 
 
 def test_the_chief_alone_measures_bleu_and_logs_it(timed_runs):
     (chief, other), log = timed_runs
-    assert (chief["translated"], other["translated"]) == ([3, 6, 7], [])
-    assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 7]
+    assert (chief["translated"], other["translated"]) == ([3, 6, 9, 12], [])
+    assert [line["step"] for line in log if "val_bleu" in line] == [3, 6, 9, 12]
 
 
 IN_FOLDER = """
