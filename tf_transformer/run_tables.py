@@ -317,7 +317,7 @@ class TrainingConfig:
         "precision of activations and matrix products; weights stay float32", _CHOSEN | _WEIGHTS
     )
     steps_per_execution: PositiveInt | None = optional(
-        "most batches that run without a return to Python, which a fast GPU would wait for",
+        "most updates that run without a return to Python, which a fast GPU would wait for",
         _CHOSEN | _FREE,
     )
     xla: bool | None = optional(

@@ -58,12 +58,13 @@ class TrainingStep:
         with keras.StatelessScope():  # Keras sets up the metrics when they are first computed
             sizes = 1, 1, model.config.target_vocab_size
             model.compute_metrics(None, tf.zeros(sizes[:2], "int32"), tf.zeros(sizes))
-        # Traced once for all parts.
         # Inlined, the batches of an update would not wait for each other, and fill the memory.
-        inline = {"experimental_attributes": {"_noinline": True}}
-        options = inline if accumulation > 1 and not jit_compile else {}
-        self._compute = tf.function(
-            self.compute, autograph=False, jit_compile=jit_compile or None, **options
+        is_inlined = accumulation == 1 or jit_compile
+        self._compute = tf.function(  # traced once for all parts and batches
+            self.compute,
+            autograph=False,
+            jit_compile=jit_compile or None,
+            experimental_attributes=None if is_inlined else {"_noinline": True},
         )
         self._whole = self._update
         is_one = model.distribute_strategy.num_replicas_in_sync == 1
