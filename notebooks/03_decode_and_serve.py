@@ -56,8 +56,7 @@ tf.get_logger().setLevel("ERROR")
 #
 # German to English on the built-in phrasebook, with two layers and small batches so that it takes
 # two minutes. It makes some mistakes still, which is good for what follows: a search has
-# nothing to decide where the model is sure of everything. The marks are for
-# [a section below](#What-must-come-out-as-it-went-in).
+# nothing to decide where the model is sure of everything. A section below needs the marks.
 
 # %%
 corpus = tt.phrasebook(num_train=2_000 if quick else 20_000)
