@@ -52,6 +52,7 @@ def _with_marks(
     # Any mark may come first in half of the texts, so that the last ones are learned, too.
     first = random.random() if random.random() < 0.5 else 0.0
     plain, opening, closing = (iter(kind[int(first * len(kind)) :]) for kind in symbols)
+    opening = (f"{mark} " for mark in opening)  # as `Marks.mark` has it
     around_all = (next(opening), next(closing)) if random.random() < 0.1 else ("", "")
     changes = []
     for index in chosen:

@@ -14,7 +14,14 @@ import tensorflow as tf
 from tf_transformer.data.text import ChangedText
 from tf_transformer.errors import ConfigError
 from tf_transformer.tokenizers import GraphTokenizer
-from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM, MarkIds, MarkSymbols
+from tf_transformer.tokenizers.marks import (
+    CLOSING_PATTERN,
+    OPENING_PATTERN,
+    RESERVED_PATTERN,
+    VERBATIM,
+    MarkIds,
+    MarkSymbols,
+)
 
 CUT = b"\xff"  # occurs in no UTF-8
 _PAIRS_TOGETHER = 1000
@@ -62,6 +69,9 @@ _OF_HTML = (
     r"<(?i:a|abbr|b|big|br|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|"
     r"ol|p|pre|q|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var|wbr)>"
 )
+# A mark that the search put at the end follows a text at once. Those of a model follow a space.
+_FORCED = r"[\x{F500}-\x{F57F}]"
+_END_OF_TEXT = rf"(?:[\p{{L}}\p{{N}}\p{{Pe}}\p{{Pf}}.!?…。！？%]|{RESERVED_PATTERN})"
 # A text without letters beside its marks, or without any visible character.
 NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
@@ -159,7 +169,8 @@ class Marks:
         """Put marks in place of the pieces of texts, string `(B,)`.
 
         Plain marks and pairs are numbered from the beginning of a text. Pieces for which no mark is
-        left stay.
+        left stay. A space follows each opening mark, so that the word after it has the subwords
+        that it has elsewhere; spaces just inside of a pair go to its outside.
         """
         parts = self.split(text)
         pieces = parts.first_pieces()
@@ -202,6 +213,8 @@ class Marks:
         A text of pieces without letters beside them is its own translation.
         """
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
+        texts = tf.where(is_forced(texts, marked.text), _spaced_at_end(texts), texts)
+        texts = tf.strings.regex_replace(texts, rf"({OPENING_PATTERN})\s", r"\1")
         texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
         return self.put_back(texts, marked.pieces)
 
@@ -283,13 +296,50 @@ class Marks:
         rank = tf.minimum(parts.place // 2, tf.shape(columns, tf.int64)[1] - 1)
         column = tf.gather_nd(columns, tf.stack([parts.rows.value_rowids(), rank], axis=1))
         mark = tf.gather(self._all, tf.maximum(column, 0))
-        return parts.joined(tf.where(parts.is_piece & (column >= 0), mark, _left(parts.flat)))
+        text = parts.joined(tf.where(parts.is_piece & (column >= 0), mark, _left(parts.flat)))
+        return tf.where(
+            tf.strings.regex_full_match(text, NOTHING_TO_TRANSLATE), text, _spaced(text)
+        )
 
     def _table(self, pieces: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
         """Return the pieces by the index of their mark, string `(B, M)`."""
         is_here = columns[:, :, None] == tf.range(len(self._all))
         found = tf.gather(_plain(pieces), tf.argmax(is_here, axis=1), batch_dims=1)
         return tf.where(tf.reduce_any(is_here, axis=1), found, "")
+
+
+def _spaced(text: tf.Tensor) -> tf.Tensor:
+    """Return texts with a space after each opening mark, and none before a closing one."""
+    text = tf.strings.regex_replace(text, rf"\s+({CLOSING_PATTERN}+)", r"\1 ")
+    text = tf.strings.regex_replace(text, rf"\s*({OPENING_PATTERN}+)\s+", r" \1")
+    return tf.strings.regex_replace(text, rf"({OPENING_PATTERN})", r"\1 ")
+
+
+def is_forced(texts: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+    """Return whether the search put marks at the end of translations `(B, n)`; bool `(B, n)`.
+
+    More stand there than at the end of the source, string `(B,)`, and without a space.
+    """
+
+    def num_at_end(text: tf.Tensor) -> tf.Tensor:
+        marks = tf.strings.regex_replace(_after_words(text), rf"[^{RESERVED_PATTERN[1:]}", "")
+        return tf.strings.length(marks, "UTF8_CHAR")
+
+    is_joined = rf"(?s).*{_END_OF_TEXT}{_FORCED}[^\p{{L}}\p{{N}}]*"
+    is_joined = tf.strings.regex_full_match(texts, is_joined)
+    return is_joined & (num_at_end(texts) > num_at_end(source)[:, None])
+
+
+def _after_words(text: tf.Tensor) -> tf.Tensor:
+    return tf.strings.regex_replace(text, r"(?s)^.*[\p{L}\p{N}]", "")
+
+
+def _spaced_at_end(text: tf.Tensor) -> tf.Tensor:
+    """Return texts with a space before each mark after the last word."""
+    end = _after_words(text)
+    size = tf.strings.length(text) - tf.strings.length(end)
+    begin = tf.strings.substr(text, tf.zeros_like(size), size)
+    return begin + tf.strings.regex_replace(end, rf"\s*({_FORCED})", r" \1")
 
 
 def _is_text(pieces: tf.Tensor, text: tf.Tensor) -> tf.Tensor:

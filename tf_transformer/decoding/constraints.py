@@ -21,20 +21,26 @@ class Constraint(Protocol):
         """Return the state before the first token, a row for each sentence."""
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: Any
+        self,
+        logits: tf.Tensor,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        limits: tf.Tensor,
+        state: Any,
     ) -> tuple[tf.Tensor, Any]:
         """Return which tokens may follow, bool `(N, V)`, and the next state.
 
-        Takes the tokens `(N,)` at position `index`, which is the begin token at 0, the limits
-        `(N,)` of translations, V and the state.
+        Takes the logits `(N, V)` of the model, the tokens `(N,)` at position `index`, which is the
+        begin token at 0, the limits `(N,)` of translations and the state.
         """
 
 
 class MarksOnce:
     """Lets each hypothesis have every mark of its source exactly once, and pairs nested.
 
-    A mark that is not owed is forbidden, the end is forbidden while one is owed, and where the room
-    up to the limit equals the number of owed marks, only these are allowed. A closing mark may only
+    A mark that is not owed is forbidden, and so is the end while one is owed. Only owed marks
+    are allowed where the end is the most probable token, since a model that is kept from ending
+    says anything, or where the room up to the limit equals their number. A closing mark may only
     close the pair that was opened last. Marks whose partner is in another part of a long source
     keep their order, outside of pairs. So every finished hypothesis has all marks, if its limit is
     at least their number.
@@ -68,7 +74,12 @@ class MarksOnce:
         return tf.where(has_mark, _OWED, _ABSENT), tf.where(is_alone, place, _NOWHERE)
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: Any
+        self,
+        logits: tf.Tensor,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        limits: tf.Tensor,
+        state: Any,
     ) -> tuple[tf.Tensor, Any]:
         """See `Constraint`."""
         state, place = state
@@ -83,9 +94,12 @@ class MarksOnce:
         last = tf.reduce_max(tf.where(is_open, opened, -1), axis=1, keepdims=True)
         marks = tf.concat([plain, opening, is_open & (opened == last)], axis=1)
         marks |= owed & is_alone & (place == next_place) & (last < 0)
-        columns = [marks, (num_owed == 0)[:, None], (num_owed < limits - index)[:, None]]
+        may_end = num_owed == 0
+        would_end = logits[:, self._eos_id] >= tf.reduce_max(logits, axis=1)
+        may_go_on = may_end | (~would_end & (num_owed < limits - index))
+        columns = [marks, may_end[:, None], may_go_on[:, None]]
         # The column of each token in a table of the marks, the end and all other tokens.
-        column_of = [len(self._target) + 1] * size
+        column_of = [len(self._target) + 1] * logits.shape[-1]
         for column, token_id in enumerate((*self._target, self._eos_id)):
             column_of[token_id] = column
         return tf.gather(tf.concat(columns, axis=1), column_of, axis=1), (state, place)
@@ -105,7 +119,12 @@ class NoRepeats:
         return self._applies, tf.zeros([tf.size(self._applies), 0], tf.int32)
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, limits: tf.Tensor, size: int, state: Any
+        self,
+        logits: tf.Tensor,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        limits: tf.Tensor,
+        state: Any,
     ) -> tuple[tf.Tensor, Any]:
         """See `Constraint`."""
         applies, ids = state
@@ -118,7 +137,7 @@ class NoRepeats:
             is_same &= ids[:, offset : offset + count] == last
         rows = tf.where(is_same)  # hypotheses and positions, int64 (R, 2)
         tokens = tf.cast(tf.gather_nd(ids[:, self._length - 1 :], rows), tf.int64)
-        is_allowed = tf.fill([tf.shape(ids)[0], size], True)
+        is_allowed = tf.ones_like(logits, tf.bool)
         banned = tf.stack([rows[:, 0], tokens], axis=1)
         never = tf.zeros_like(tokens, tf.bool)
         return tf.tensor_scatter_nd_update(is_allowed, banned, never), (applies, ids)

@@ -85,7 +85,7 @@ def split_cache(
         logits = allowed = tf.cast(logits, tf.float32)
         states = []
         for constraint, state in zip(constraints, target["states"], strict=True):
-            arguments = token_ids, index, source["limits"], logits.shape[-1], state
+            arguments = logits, token_ids, index, source["limits"], state
             may_follow, state = constraint.step(*arguments)
             allowed = tf.where(may_follow, allowed, float("-inf"))
             states.append(state)

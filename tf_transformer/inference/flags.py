@@ -40,9 +40,9 @@ class Found(NamedTuple):
 
     source: tf.Tensor  # string (B,)
     source_lengths: tf.Tensor  # int32 (B,), tokens
-    limits: tf.Tensor  # int32 (B,), most tokens of a translation
     is_lost: tf.Tensor  # bool (B,), whether text of the source was dropped
     is_kept: tf.Tensor  # bool (B,), whether there is nothing to translate
+    forced: tf.Tensor  # bool (B, n), whether the search put marks at the end
     loops: tf.Tensor  # bool (B,), whether a translation was searched again without repetition
     texts: tf.Tensor  # string (B, n)
     ids: tf.Tensor  # int32 (B, n, T)
@@ -75,7 +75,7 @@ def flags_of(
 
     - `truncated`: text of the source was dropped, or the translation reached its limit.
     - `piece`: a piece of the source is not in the translation as often, or one was invented.
-    - `forced`: marks were put at the end, because no room was left.
+    - `forced`: marks were put at the end, which the model would not have done.
     - `loop`: tokens were repeated, so the text was searched once more, or they still are.
     - `copied`: a text of twelve letters or more is as in the source.
     - `empty`: the translation has no text.
@@ -103,7 +103,7 @@ def flags_of(
     named = {
         "truncated": found.truncated | found.is_lost[:, None],
         "piece": tf.cond(any_piece, differ, lambda: tf.zeros_like(found.texts, tf.bool)),
-        "forced": has_pieces & ~found.truncated & (found.lengths >= found.limits[:, None]),
+        "forced": found.forced,
         "loop": found.loops[:, None] | tf.cond(tf.reduce_any(loops), repeated, lambda: loops),
         "copied": copied,
         "empty": found.lengths == 0,

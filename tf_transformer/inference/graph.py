@@ -8,7 +8,7 @@ import tensorflow as tf
 # Registers the ops of SentencePiece, without which SavedModels that use them do not load.
 import tensorflow_text  # noqa: F401
 
-from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks
+from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks, is_forced
 from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.document import Rows, translate_sentences
@@ -41,7 +41,7 @@ _TERMS = tf.TensorSpec([None], tf.string, name="terms")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
 # The first four fields of `Found`, and the fields of `Marked`.
 _OF_SOURCE = (
-    *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.int32, tf.bool)),
+    *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.bool)),
     tf.TensorSpec([None], tf.string),
     tf.TensorSpec([None, None], tf.string),
 )
@@ -194,7 +194,7 @@ class ExportTranslator(tf.Module):
         several_lines = tf.strings.regex_full_match(text, rf"(?s).*\S.*{BREAK}.*\S.*")
         source_ids, limits = self._search_inputs(tokens)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        return source_ids, limits, text, lengths, limits, truncated | several_lines, *marked
+        return source_ids, limits, text, lengths, truncated | several_lines, *marked
 
     @function(*SEARCHED, *_OF_SOURCE)
     def detokenize(self, *fields: tf.Tensor) -> Tensors:
@@ -204,7 +204,7 @@ class ExportTranslator(tf.Module):
         have the same text in different subwords, only the best is kept.
         """
         hypotheses, loops = Hypotheses(*fields[:5]), fields[5]
-        of_source, marked = fields[6:10], Marked(*fields[10:])
+        of_source, marked = fields[6:9], Marked(*fields[9:])
         ids, lengths = hypotheses.ids, hypotheses.lengths
         batch_size, n_best = tf.unstack(tf.shape(lengths))
         decoded = self._decoded(
@@ -213,6 +213,7 @@ class ExportTranslator(tf.Module):
         decoded = tf.reshape(decoded, [batch_size, n_best])
         texts = tf.strings.regex_replace(decoded, "\ufffd", "")  # bytes that form no character
         bytes_dropped = texts != decoded
+        forced = is_forced(texts, marked.text)
         texts = self._unmarked(texts, marked)
         ranks = tf.range(n_best)
         is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])
@@ -221,7 +222,7 @@ class ExportTranslator(tf.Module):
         usual = self.search.usual
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
         exists = hypotheses.scores > MISSING_SCORE
-        found = Found(*of_source, is_kept, loops, texts, ids, lengths, truncated, exists)
+        found = Found(*of_source, is_kept, forced, loops, texts, ids, lengths, truncated, exists)
 
         def source_loops() -> tf.Tensor:
             tokens = self.source.first_tokens(marked.text)[0]
