@@ -83,7 +83,7 @@ fig.tight_layout()
 
 # %%
 tokenizer = tt.SentencePieceTokenizer.train(
-    [*corpus.train.sources, *corpus.train.targets], vocab_size=1_000 if quick else 2_000
+    [text for pair in corpus.train for text in pair], vocab_size=1_000 if quick else 2_000
 )
 for text in ("Der Zug kommt um halb drei an.", "Ein Schmetterling 🦋"):
     (ids,) = tokenizer.encode([text])

@@ -63,6 +63,33 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
         return None
 
 
+class StoredPairs(SentencePairs):
+    """Pairs that are read again for each iteration, in the same order; blank ones are dropped."""
+
+    _num_pairs = num_blank = 0
+    _observers: Sequence[Callable[[tuple[str, str]], None]] = ()
+
+    def _stored(self) -> Iterator[tuple[str, ...]]:
+        """Yield sources and targets, or targets alone, with blank ones."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self._num_pairs
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        num_pairs = num_blank = 0
+        for sides in self._stored():
+            if any(map(is_blank, sides)):
+                num_blank += 1
+                continue
+            pair = sides if len(sides) == 2 else ("", *sides)
+            for observe in self._observers:
+                observe(pair)
+            num_pairs += 1
+            yield pair
+        self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
+
+
 @dataclasses.dataclass(frozen=True)
 class ParallelText(SentencePairs):
     """Aligned sentences in memory: `targets[i]` is the translation of `sources[i]`.
@@ -162,8 +189,8 @@ class Corpus:
         return "pair" if any(self.validation.sources) else "sentence"
 
 
-class TextFiles(SentencePairs):
-    """Aligned sentences in text files, read again for each iteration.
+class TextFiles(StoredPairs):
+    """Aligned sentences in text files.
 
     The text may be larger than memory. The constructor reads and checks all files once, unless
     they are those of an earlier `summary`.
@@ -217,7 +244,7 @@ class TextFiles(SentencePairs):
                     f"{path}: can be read only once, but is read again, also to resume; give a "
                     f"regular file"
                 )
-        self._num_pairs, self.num_blank, self._stamps = 0, 0, {}
+        self._stamps = {}
         self._observers = observers
         self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
         if self.is_known:
@@ -233,9 +260,6 @@ class TextFiles(SentencePairs):
         if not self._num_pairs:
             raise no_pair_left(" and ".join(str(s) for s in (source, target) if s), self.num_blank)
 
-    def __len__(self) -> int:
-        return self._num_pairs
-
     def summary(self) -> dict[str, Any]:
         """Return what a later process needs to know of the text, as values for JSON."""
         names = ("num_pairs", "num_blank", "fingerprint")
@@ -249,22 +273,11 @@ class TextFiles(SentencePairs):
             self._stamps[path] = now
         return before.sha256 != now.sha256
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield the pairs; raise a `DataError` if a file has changed since it was first read."""
-        num_pairs = num_blank = 0
+    def _stored(self) -> Iterator[tuple[str, ...]]:
         for shard in self.shards:
             self._require_unchanged(shard)
-            for lines in self._read(*shard):
-                if any(map(is_blank, lines)):
-                    num_blank += 1
-                    continue
-                pair = lines if len(lines) == 2 else ("", *lines)
-                for observe in self._observers:
-                    observe(pair)
-                num_pairs += 1
-                yield pair
+            yield from self._read(*shard)
             self._require_unchanged(shard)
-        self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
 
     def _require_unchanged(self, shard: Sequence[Path]) -> None:
         for path in filter(self._is_changed, shard):

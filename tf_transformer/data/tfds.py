@@ -9,8 +9,7 @@ from tf_transformer.data.text import (
     DataError,
     FilePath,
     ParallelText,
-    SentencePairs,
-    is_blank,
+    StoredPairs,
     no_pair_left,
 )
 
@@ -18,8 +17,8 @@ _CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 _PAIRS_TOGETHER = 1000  # of which each costs less than one alone
 
 
-class TfdsText(SentencePairs):
-    """A split of a prepared dataset, read again for each iteration, in the same order.
+class TfdsText(StoredPairs):
+    """A split of a prepared dataset.
 
     Raises:
         DataError: If there is no such split, if it is not prepared, or if no pair is left.
@@ -37,35 +36,14 @@ class TfdsText(SentencePairs):
                 f"(download=True), or say where it is with --tfds-dir (data_dir)"
             ) from error
         self._examples = examples.batch(_PAIRS_TOGETHER)
-        self._num_pairs = self.num_blank = 0
         _ = self.fingerprint  # reads all
         if not self._num_pairs:
             raise no_pair_left(f"{where}, split {split}", self.num_blank)
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """All sources, in memory."""
-        return tuple(source for source, _ in self)
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """All targets, in memory."""
-        return tuple(target for _, target in self)
-
-    def __len__(self) -> int:
-        return self._num_pairs
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        num_pairs = num_blank = 0
+    def _stored(self) -> Iterator[tuple[str, ...]]:
         for sides in self._examples.as_numpy_iterator():
             for source, target in zip(*sides, strict=True):
-                pair = source.decode(), target.decode()
-                if any(map(is_blank, pair)):
-                    num_blank += 1
-                    continue
-                num_pairs += 1
-                yield pair
-        self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
+                yield source.decode(), target.decode()
 
 
 def load_tfds(name: str, data_dir: FilePath | None = None, download: bool = False) -> Corpus:
