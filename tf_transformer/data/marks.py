@@ -11,6 +11,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_transformer.data.pieces import (
+    AMBIGUOUS,
+    CLOSING_TAG,
+    HTML_TAG,
+    OPENING_TAG,
+    PIECES,
+    TAG_NAME,
+)
 from tf_transformer.data.text import ChangedText
 from tf_transformer.errors import ConfigError
 from tf_transformer.tokenizers import GraphTokenizer
@@ -27,48 +35,9 @@ CUT = b"\xff"  # occurs in no UTF-8
 _PAIRS_TOGETHER = 1000
 _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 
-_BRACKETS = r"""<>"'`«»“”‘’()\[\]{}（）【】「」『』"""
-# Text in scripts without spaces follows an address at once.
-_IN_LINK = rf"[^\s\p{{Z}}{_BRACKETS}\p{{Han}}\p{{Hiragana}}\p{{Katakana}}\p{{Thai}}、。，：；！？]"
-_IN_BRACKETS = rf"\({_IN_LINK}*\)"
-_LINK = rf"{_IN_LINK}|{_IN_BRACKETS}"
-_LINK_END = rf"[A-Za-z0-9/#=&_~$%+-]|{_IN_BRACKETS}"
-_CONVERSION = "[diouxXeEfFgGcpsn@]"
-_NAME = r"[A-Za-z0-9][\w:.-]*"
-_ATTRIBUTE = r"""\s+[A-Za-z_:][\w:.-]*\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
-# What is kept in each text, in the syntax of RE2, which has no look-ahead.
-PLACEHOLDERS = "|".join(
-    (
-        # Addresses, without the punctuation after them.
-        rf"(?:(?:https?|ftps?|file)://|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
-        r"[A-Za-z0-9_][\w.+-]{0,64}@[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}",
-        r"\B`[^`\s](?:[^`\n]*[^`\s.!?])?`\B",  # code of Markdown
-        # {{x}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, and ICU's {n, number} and {when, date, short}
-        r"\{\{[^{}\n]*\}\}|\{%[^{}\n]*%\}|[$#%@]?\{ ?[^{}\s]* ?\}|<%[^%\n]*%>",
-        r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}'\n]*)?\}",
-        r"\$\(\w+\)|\B\$[A-Za-z_]\w*\$?|\$\d\b",
-        # %%, %1$s, %(name)s, %5.2f, %PATH%, %PRODUCTNAME, %s and %1
-        rf"%%|%\d+\$[-+0#']*\d*(?:[.]\d+)?(?:hh?|ll?|[Lqjzt])?{_CONVERSION}",
-        rf"%\(\w+\)[-+0#]*\d*(?:[.]\d+)?{_CONVERSION}",
-        rf"%[-+0#']*(?:\d+|\*)?[.](?:\d+|\*)(?:hh?|ll?|[Lqjzt])?{_CONVERSION}\b",
-        rf"%[-+0#']*\d*(?:hh?|ll?|[Lqjzt]){_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b|%[-+]d\b",
-        rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w{{2,}}%|%[ds@]|%{_CONVERSION}\b|%L?\d\b",
-        r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});",
-    )
-)
-# What may have the signs of sentence ends inside it. The other tags have none.
-SPANNING = rf"{PLACEHOLDERS}|<!--[^\n]*?-->|<{_NAME}(?:{_ATTRIBUTE})+\s*/?>"
-PIECES = rf"{SPANNING}|</?{_NAME}\s*/?>"
-_OPENING, _CLOSING = rf"<{_NAME}(?:{_ATTRIBUTE})*\s*>", rf"</{_NAME}\s*>"
 # Percentages, whose sign and the letter after it are no placeholder: 100%ig.
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
-# Text in angle brackets that is no tag if it stands alone, such as <none>.
-_AMBIGUOUS = r"<[A-Za-z][A-Za-z-]*>"
-_OF_HTML = (
-    r"<(?i:a|abbr|b|big|br|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|"
-    r"ol|p|pre|q|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var|wbr)>"
-)
 # A mark that the search put at the end follows a text at once. Those of a model follow a space.
 _FORCED = r"[\x{F500}-\x{F57F}]"
 _END_OF_TEXT = rf"(?:[\p{{L}}\p{{N}}\p{{Pe}}\p{{Pf}}.!?…。！？%]|{RESERVED_PATTERN})"
@@ -260,9 +229,9 @@ class Marks:
         may_be_marked &= pieces != ""
         if self.no_pieces:
             may_be_marked &= tf.reduce_all(pieces[:, :, None] != self.no_pieces, axis=2)
-        opens = tf.strings.regex_full_match(pieces, _OPENING) & may_be_marked
-        closes = tf.strings.regex_full_match(pieces, _CLOSING) & may_be_marked
-        names = tf.strings.regex_replace(pieces, rf"(?s)^</?({_NAME}).*$", r"\1")
+        opens = tf.strings.regex_full_match(pieces, OPENING_TAG) & may_be_marked
+        closes = tf.strings.regex_full_match(pieces, CLOSING_TAG) & may_be_marked
+        names = tf.strings.regex_replace(pieces, rf"(?s)^</?({TAG_NAME}).*$", r"\1")
         is_same = (opens | closes)[:, None] & (names[:, :, None] == names[:, None])
         # The nesting of each tag i is that of tags of its name: up to i if it opens, otherwise
         # before it. A tag closes the last one that opens in the same nesting.
@@ -344,9 +313,9 @@ def _spaced_at_end(text: tf.Tensor) -> tf.Tensor:
 
 def _is_text(pieces: tf.Tensor, text: tf.Tensor) -> tf.Tensor:
     """Return whether pieces `(B, P)` are text in angle brackets, which is all that texts have."""
-    is_alone = tf.strings.regex_full_match(text, rf"[^\p{{L}}]*{_AMBIGUOUS}[^\p{{L}}]*")
-    is_text = tf.strings.regex_full_match(pieces, _AMBIGUOUS) & is_alone[:, None]
-    return is_text & ~tf.strings.regex_full_match(pieces, _OF_HTML)
+    is_alone = tf.strings.regex_full_match(text, rf"[^\p{{L}}]*{AMBIGUOUS}[^\p{{L}}]*")
+    is_text = tf.strings.regex_full_match(pieces, AMBIGUOUS) & is_alone[:, None]
+    return is_text & ~tf.strings.regex_full_match(pieces, HTML_TAG)
 
 
 def _counts(pieces: tf.Tensor, others: tf.Tensor) -> tf.Tensor:

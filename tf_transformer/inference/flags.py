@@ -1,12 +1,12 @@
 """Flags, found inside the graph, tell what a person should look at in a translation."""
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_transformer.data.marks import Marks
+from tf_transformer.inference.functions import not_inlined
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _LONGEST_PERIOD = 20  # tokens
@@ -14,12 +14,6 @@ _FEWEST_REPEATED = 3  # tokens that are like those one period before
 _SEVERAL_LETTERS = 12  # a name or a term has fewer
 # Added to both numbers of tokens before they are compared, because short texts vary more.
 SMOOTHING = 3
-
-
-# If a function is inlined, each of its operations costs time where it is not called, too.
-not_inlined = functools.partial(
-    tf.function, autograph=False, experimental_attributes={"_noinline": True}
-)
 
 
 class Usual(NamedTuple):

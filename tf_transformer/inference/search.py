@@ -12,7 +12,8 @@ from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.result import Hypotheses, output_limits, replace_rows
 from tf_transformer.decoding.translation_model import Cache, TranslationModel
 from tf_transformer.errors import InputError
-from tf_transformer.inference.flags import Usual, has_loop, not_inlined
+from tf_transformer.inference.flags import Usual, has_loop
+from tf_transformer.inference.functions import function, not_inlined
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import MarkIds
@@ -40,12 +41,6 @@ _REPEATED = 3  # tokens of a sequence that may not be repeated in a second searc
 Searched = tuple[tf.Tensor, ...]
 # The inputs of a search compiled by XLA, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, LENGTH_PENALTY)
-
-
-def function(*specs: tf.TensorSpec) -> Callable:
-    """Return a decorator that makes a method a function of tensors."""
-    # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
-    return functools.partial(tf.function, input_signature=specs, autograph=False)
 
 
 @dataclasses.dataclass(frozen=True)
