@@ -517,12 +517,12 @@ print(text, " ".join(names.get(subword, subword) for subword in subwords), sep="
 print(translator(text))
 
 # %% [markdown]
-# Training has shown the marks in place of words that correspond, and around them. That teaches
-# where they belong, and the search makes sure of them: it remembers which marks it still owes. The
-# others have no probability, and neither has the end while there is one to come; where the model
-# would end, only these have one. Here are sentences that the model has not seen, with two tags and
-# a placeholder put between their words. All pieces are there, whatever a model of two minutes makes
-# of the words around them:
+# Training has shown the marks in place of words that correspond, before and around them. That
+# teaches where they belong, and the search makes sure of them: it remembers which marks it still
+# owes. The others have no probability, and neither has the end while there is one to come; where
+# the model would end, only these have one. Here are sentences that the model has not seen, with two
+# tags and a placeholder put between their words. All pieces are there, whatever a model of two
+# minutes makes of the words around them:
 
 # %%
 pieces = ["<b>", "</b>", "{count}"]

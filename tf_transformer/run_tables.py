@@ -88,7 +88,7 @@ class DataConfig:
         _WEIGHTS | Trait.TRANSLATOR,
     )
     mark_practice: Rate | None = optional(
-        "probability in each epoch that words of a pair become marks, or get tags",
+        "probability in each epoch that words get marks in their place, before or around them",
         _CHOSEN | _WEIGHTS,
     )
     fold_capitals: bool | None = optional(

@@ -21,11 +21,11 @@ def practise_marks(
     links: WordLinks,
     symbols: MarkSymbols,
 ) -> list[tuple[str, str]]:
-    """Return the pairs, of which some have marks in place of words, or around them.
+    """Return the pairs, of which some have marks in place of words, before or around them.
 
-    With `probability`, one to four spans that correspond become marks, or get a pair of marks
-    around them; a pair of marks may also be around the whole text, and a mark at one of its ends.
-    Their numbers rise in the source, as those of the pieces of a text do.
+    With `probability`, one to four spans that correspond get a pair of marks around them, or a mark
+    takes their place or goes before them. A pair may also be around the whole text, and a mark at
+    its end. Their numbers rise in the source, as those of the pieces of a text do.
     """
     chosen = random.random(len(pairs)) < probability
     return [
@@ -56,9 +56,11 @@ def _with_marks(
     around_all = (next(opening), next(closing)) if random.random() < 0.1 else ("", "")
     changes = []
     for index in chosen:
-        kinds = (opening, closing) if random.random() < 0.5 else (plain,)
+        draw = random.random()
+        kinds = (opening, closing) if draw < 0.5 else (plain,)
         if all(found := [next(kind, "") for kind in kinds]):
-            changes.append((spans[index], found))
+            is_before = draw > 0.75  # its word is learned, too
+            changes.append((spans[index], [f"{found[0]} ", ""] if is_before else found))
     at_end = f"{' ' * int(random.integers(2))}{next(plain, '')}" if random.random() < 0.1 else ""
     texts = []
     for side, text in enumerate(pair):
