@@ -39,6 +39,7 @@ _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
 # A mark that the search put at the end follows a text at once. Those of a model follow a space.
+_PLAIN = r"[\x{F500}-\x{F53F}]"
 _FORCED = r"[\x{F500}-\x{F57F}]"
 _END_OF_TEXT = rf"(?:[\p{{L}}\p{{N}}\p{{Pe}}\p{{Pf}}.!?…。！？%]|{RESERVED_PATTERN})"
 # A text without letters beside its marks, or without any visible character.
@@ -185,10 +186,18 @@ class Marks:
         texts = tf.where(is_forced(texts, marked.text), _spaced_at_end(texts), texts)
         texts = tf.strings.regex_replace(texts, rf"({OPENING_PATTERN})\s", r"\1")
         texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
-        return self.put_back(texts, marked.pieces)
+        # Letters beside a piece of the translation alone would be read as a part of it.
+        touches = rf"(?s).*(?:\w{_PLAIN}|{_PLAIN}\w).*"
+        keep_apart = ~tf.strings.regex_full_match(marked.text, touches)
+        return self.put_back(texts, marked.pieces, keep_apart)
 
-    def put_back(self, texts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-        """Put pieces, string `(B, M)`, in place of the marks in texts or subwords `(B, n)`."""
+    def put_back(
+        self, texts: tf.Tensor, pieces: tf.Tensor, keep_apart: tf.Tensor | bool = False
+    ) -> tf.Tensor:
+        """Put pieces, string `(B, M)`, in place of the marks in texts or subwords `(B, n)`.
+
+        Where `keep_apart`, bool `(B,)`, a space separates letters and pieces that have such a side.
+        """
         rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
         flat = tf.reshape(texts, [-1])
         cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", CUT + rb"\1" + CUT)
@@ -196,7 +205,14 @@ class Marks:
         equal = parts.flat[:, None] == self._all
         row = tf.gather(rows, parts.rows.value_rowids())
         found = tf.gather_nd(pieces, tf.stack([row, tf.argmax(equal, axis=1)], axis=1))
-        found = tf.where(tf.reduce_any(equal, axis=1), found, parts.flat)
+        is_mark = tf.reduce_any(equal, axis=1)
+        found = tf.where(is_mark, found, parts.flat)
+        match = tf.strings.regex_full_match
+        is_apart = is_mark & tf.gather(tf.broadcast_to(keep_apart, tf.shape(texts)[:1]), row)
+        before = is_apart & match(found, r"(?s)\w.*") & match(tf.roll(found, 1, 0), r"(?s).*[\w.]")
+        after = is_apart & match(found, r"(?s).*\w") & match(tf.roll(found, -1, 0), r"(?s)\w.*")
+        found = tf.where(before, " " + found, found)
+        found = tf.where(after, found + " ", found)
         return tf.reshape(parts.joined(found), tf.shape(texts))
 
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
