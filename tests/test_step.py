@@ -116,14 +116,18 @@ def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(architecture, 
 
 
 @pytest.mark.slow
-def test_each_part_has_its_own_dropout_which_goes_on_from_step_to_step():
+@pytest.mark.parametrize("step", [{"num_parts": 2}, {"accumulation": 2}])
+def test_parts_and_batches_have_their_own_dropout_which_goes_on_from_step_to_step(step):
     inputs, labels = replicas.batch(9, 9)
     for array in (*inputs.values(), labels):
         array[1] = array[0]
     alone = {name: ids[:1] for name, ids in inputs.items()}, labels[:1]
     (_, both), (model, first) = (
-        trained(replicas.dataset([batch]), dropout_rate=0.5, step={"num_parts": 2})
-        for batch in ((inputs, labels), alone)
+        trained(replicas.dataset(batches), dropout_rate=0.5, step=each)
+        for batches, each in (
+            ([(inputs, labels)] if "num_parts" in step else [alone, alone], step),
+            ([alone], {"num_parts": step.get("num_parts", 1)}),
+        )
     )
     assert both["loss"][0] != pytest.approx(first["loss"][0], rel=1e-4)
     states = [v.numpy() for v in model.variables if v.path.endswith("seed_generator_state")]
