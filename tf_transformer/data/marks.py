@@ -186,9 +186,13 @@ class Marks:
         texts = tf.where(is_forced(texts, marked.text), _spaced_at_end(texts), texts)
         texts = tf.strings.regex_replace(texts, rf"({OPENING_PATTERN})\s", r"\1")
         texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
-        # Letters beside a piece of the translation alone would be read as a part of it.
-        touches = rf"(?s).*(?:\w{_PLAIN}|{_PLAIN}\w).*"
+        # What is beside a piece in the translation alone would be read as a part of it.
+        touches = rf"(?s).*(?:\w{_PLAIN}|{_PLAIN}[\w{_PLAIN[1:]}).*"
         keep_apart = ~tf.strings.regex_full_match(marked.text, touches)
+        apart = texts
+        for _ in range(2):  # [0][1][2]
+            apart = tf.strings.regex_replace(apart, f"({_PLAIN})({_PLAIN})", r"\1 \2")
+        texts = tf.where(keep_apart[:, None], apart, texts)
         return self.put_back(texts, marked.pieces, keep_apart)
 
     def put_back(
