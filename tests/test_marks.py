@@ -104,7 +104,7 @@ def test_marks_that_the_search_put_at_the_end_are_known_and_follow_a_space():
         ("{a} files", "Dateien: [0]"): ("Dateien: {a}", False),
         ("{a} files", "Dateien ([0])"): ("Dateien ({a})", False),
         ("{a} files", "Dateien[0]."): ("Dateien {a}.", True),
-        ("%NAME of a@b.org", "von.[1]10 [0]20 Grad"): ("von. a@b.org 10 %NAME 20 Grad", False),
+        ("%NAME of a@b.org", "von.[1]10[0]20 Grad"): ("von. a@b.org 10 %NAME 20 Grad", False),
         ("%NAME of a@b.org", "von [1][0]"): ("von a@b.org %NAME", True),
         ("{a} is %dx", "[1]x {a}s: [0]s"): ("%dx {a}s: {a}s", False),
     }

@@ -213,7 +213,9 @@ class Marks:
         found = tf.where(is_mark, found, parts.flat)
         match = tf.strings.regex_full_match
         is_apart = is_mark & tf.gather(tf.broadcast_to(keep_apart, tf.shape(texts)[:1]), row)
-        before = is_apart & match(found, r"(?s)\w.*") & match(tf.roll(found, 1, 0), r"(?s).*[\w.]")
+        before = (
+            is_apart & match(found, r"(?s)[\w%].*") & match(tf.roll(found, 1, 0), r"(?s).*[\w.]")
+        )
         after = is_apart & match(found, r"(?s).*\w") & match(tf.roll(found, -1, 0), r"(?s)\w.*")
         found = tf.where(before, " " + found, found)
         found = tf.where(after, found + " ", found)
