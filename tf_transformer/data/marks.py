@@ -38,10 +38,11 @@ _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 # Percentages, whose sign and the letter after it are no placeholder: 100%ig.
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
-# A mark that the search put at the end follows a text at once. Those of a model follow a space.
-_PLAIN = r"[\x{F500}-\x{F53F}]"
-_FORCED = r"[\x{F500}-\x{F57F}]"
-_END_OF_TEXT = rf"(?:[\p{{L}}\p{{N}}\p{{Pe}}\p{{Pf}}.!?…。！？%]|{RESERVED_PATTERN})"
+_PLAIN, _NOT_CLOSING = r"[\x{F500}-\x{F53F}]", r"[\x{F500}-\x{F57F}]"
+_TEXT_END = r"\p{N}_\p{Pe}\p{Pf}.!?…。！？%\x{F500}-\x{F53F}"
+# What has a space between itself and the next piece. Scripts without spaces have none, and Arabic
+# and Hebrew join some words.
+_SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
 # A text without letters beside its marks, or without any visible character.
 NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
@@ -183,16 +184,15 @@ class Marks:
         A text of pieces without letters beside them is its own translation.
         """
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
-        texts = tf.where(is_forced(texts, marked.text), _spaced_at_end(texts), texts)
+        # What is beside a piece in the translation alone would be read as a part of it.
+        touches = rf"(?s).*(?:{_SPACED}{_NOT_CLOSING}|{_PLAIN}\w).*"
+        keep_apart = ~(is_kept | tf.strings.regex_full_match(marked.text, touches))
+        apart = texts
+        for _ in range(2):  # of [0][1][2], the first two are matched first
+            apart = tf.strings.regex_replace(apart, rf"({_SPACED})({_NOT_CLOSING})", r"\1 \2")
+        texts = tf.where(keep_apart[:, None], apart, texts)
         texts = tf.strings.regex_replace(texts, rf"({OPENING_PATTERN})\s", r"\1")
         texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
-        # What is beside a piece in the translation alone would be read as a part of it.
-        touches = rf"(?s).*(?:\w{_PLAIN}|{_PLAIN}[\w{_PLAIN[1:]}).*"
-        keep_apart = ~tf.strings.regex_full_match(marked.text, touches)
-        apart = texts
-        for _ in range(2):  # [0][1][2]
-            apart = tf.strings.regex_replace(apart, f"({_PLAIN})({_PLAIN})", r"\1 \2")
-        texts = tf.where(keep_apart[:, None], apart, texts)
         return self.put_back(texts, marked.pieces, keep_apart)
 
     def put_back(
@@ -200,7 +200,8 @@ class Marks:
     ) -> tf.Tensor:
         """Put pieces, string `(B, M)`, in place of the marks in texts or subwords `(B, n)`.
 
-        Where `keep_apart`, bool `(B,)`, a space separates letters and pieces that have such a side.
+        Where `keep_apart`, bool `(B,)`, a space goes between a piece that is no term and a letter
+        or digit after it, if both are of ASCII.
         """
         rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
         flat = tf.reshape(texts, [-1])
@@ -211,14 +212,14 @@ class Marks:
         found = tf.gather_nd(pieces, tf.stack([row, tf.argmax(equal, axis=1)], axis=1))
         is_mark = tf.reduce_any(equal, axis=1)
         found = tf.where(is_mark, found, parts.flat)
-        match = tf.strings.regex_full_match
         is_apart = is_mark & tf.gather(tf.broadcast_to(keep_apart, tf.shape(texts)[:1]), row)
-        before = (
-            is_apart & match(found, r"(?s)[\w%].*") & match(tf.roll(found, 1, 0), r"(?s).*[\w.]")
-        )
-        after = is_apart & match(found, r"(?s).*\w") & match(tf.roll(found, -1, 0), r"(?s)\w.*")
-        found = tf.where(before, " " + found, found)
-        found = tf.where(after, found + " ", found)
+        for part, pattern in (
+            (found, r"(?s).*\w"),
+            (found, self.pattern),
+            (tf.roll(found, -1, 0), r"(?s)\w.*"),
+        ):
+            is_apart &= tf.strings.regex_full_match(part, pattern)
+        found = tf.where(is_apart, found + " ", found)
         return tf.reshape(parts.joined(found), tf.shape(texts))
 
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
@@ -306,31 +307,21 @@ def _spaced(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_replace(text, rf"({OPENING_PATTERN})", r"\1 ")
 
 
-def is_forced(texts: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-    """Return whether the search put marks at the end of translations `(B, n)`; bool `(B, n)`.
+def seem_forced(texts: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+    """Return whether translations `(B, n)` look as if the search put marks at their end.
 
-    More stand there than at the end of the source, string `(B,)`, and without a space.
+    A mark stands at the end without a space before it, unlike in the source, string `(B,)`, and
+    more marks follow the last word than there. Bool `(B, n)`.
     """
 
     def num_at_end(text: tf.Tensor) -> tf.Tensor:
-        marks = tf.strings.regex_replace(_after_words(text), rf"[^{RESERVED_PATTERN[1:]}", "")
-        return tf.strings.length(marks, "UTF8_CHAR")
+        others = rf"(?s)^.*[\p{{L}}\p{{N}}]|[^{RESERVED_PATTERN[1:]}"
+        return tf.strings.length(tf.strings.regex_replace(text, others, ""), "UTF8_CHAR")
 
-    is_joined = rf"(?s).*{_END_OF_TEXT}{_FORCED}[^\p{{L}}\p{{N}}]*"
-    is_joined = tf.strings.regex_full_match(texts, is_joined)
-    return is_joined & (num_at_end(texts) > num_at_end(source)[:, None])
-
-
-def _after_words(text: tf.Tensor) -> tf.Tensor:
-    return tf.strings.regex_replace(text, r"(?s)^.*[\p{L}\p{N}]", "")
-
-
-def _spaced_at_end(text: tf.Tensor) -> tf.Tensor:
-    """Return texts with a space before each mark after the last word."""
-    end = _after_words(text)
-    size = tf.strings.length(text) - tf.strings.length(end)
-    begin = tf.strings.substr(text, tf.zeros_like(size), size)
-    return begin + tf.strings.regex_replace(end, rf"\s*({_FORCED})", r" \1")
+    joined = rf"[\p{{L}}{_TEXT_END}]{_NOT_CLOSING}"
+    at_end = tf.strings.regex_full_match(texts, rf"(?s).*{joined}[^\p{{L}}\p{{N}}]*")
+    in_source = tf.strings.regex_full_match(source, f"(?s).*{joined}.*")
+    return at_end & ~in_source[:, None] & (num_at_end(texts) > num_at_end(source)[:, None])
 
 
 def _is_text(pieces: tf.Tensor, text: tf.Tensor) -> tf.Tensor:

@@ -274,6 +274,7 @@ class TextFiles(StoredPairs):
         return before.sha256 != now.sha256
 
     def _stored(self) -> Iterator[tuple[str, ...]]:
+        """Yield the lines; raise a `DataError` if a file has changed since it was first read."""
         for shard in self.shards:
             self._require_unchanged(shard)
             yield from self._read(*shard)

@@ -39,8 +39,8 @@ class MarksOnce:
     """Lets each hypothesis have every mark of its source exactly once, and pairs nested.
 
     A mark that is not owed is forbidden, and so is the end while one is owed. Only owed marks
-    are allowed where the end is the most probable token, since a model that is kept from ending
-    says anything, or where the room up to the limit equals their number. A closing mark may only
+    are allowed where the end is the most probable token, or where the room up to the limit equals
+    their number. (A model that is only kept from ending says anything.) A closing mark may only
     close the pair that was opened last. Marks whose partner is in another part of a long source
     keep their order, outside of pairs. So every finished hypothesis has all marks, if its limit is
     at least their number.

@@ -36,7 +36,7 @@ class Found(NamedTuple):
     source_lengths: tf.Tensor  # int32 (B,), tokens
     is_lost: tf.Tensor  # bool (B,), whether text of the source was dropped
     is_kept: tf.Tensor  # bool (B,), whether there is nothing to translate
-    forced: tf.Tensor  # bool (B, n), whether the search put marks at the end
+    forced: tf.Tensor  # bool (B, n), see `seem_forced`
     loops: tf.Tensor  # bool (B,), whether a translation was searched again without repetition
     texts: tf.Tensor  # string (B, n)
     ids: tf.Tensor  # int32 (B, n, T)
@@ -69,7 +69,7 @@ def flags_of(
 
     - `truncated`: text of the source was dropped, or the translation reached its limit.
     - `piece`: a piece of the source is not in the translation as often, or one was invented.
-    - `forced`: marks were put at the end, which the model would not have done.
+    - `forced`: marks seem to stand at the end because the model would have ended without them.
     - `loop`: tokens were repeated, so the text was searched once more, or they still are.
     - `copied`: a text of twelve letters or more is as in the source.
     - `empty`: the translation has no text.

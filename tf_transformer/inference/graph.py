@@ -8,7 +8,7 @@ import tensorflow as tf
 # Registers the ops of SentencePiece, without which SavedModels that use them do not load.
 import tensorflow_text  # noqa: F401
 
-from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks, is_forced
+from tf_transformer.data.marks import NOTHING_TO_TRANSLATE, Marked, Marks, seem_forced
 from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.document import Rows, translate_sentences
@@ -39,7 +39,7 @@ _TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _TERMS = tf.TensorSpec([None], tf.string, name="terms")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
-# The first four fields of `Found`, and the fields of `Marked`.
+# The first three fields of `Found`, and the fields of `Marked`.
 _OF_SOURCE = (
     *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.bool)),
     tf.TensorSpec([None], tf.string),
@@ -212,7 +212,7 @@ class ExportTranslator(tf.Module):
         decoded = tf.reshape(decoded, [batch_size, n_best])
         texts = tf.strings.regex_replace(decoded, "\ufffd", "")  # bytes that form no character
         bytes_dropped = texts != decoded
-        forced = is_forced(texts, marked.text)
+        forced = seem_forced(texts, marked.text)
         texts = self._unmarked(texts, marked)
         ranks = tf.range(n_best)
         is_same = (texts[:, :, None] == texts[:, None]) & (ranks < ranks[:, None])

@@ -158,7 +158,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     vocab_size = config.tokenizer.vocab_size or default_vocab_size(data.corpus, num_pairs)
     has_room = is_tuning or vocab_size >= _FEWEST_SUBWORDS
     has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
-    marks, practice = (16, 0.1 if noise else 0.0) if has_marks else (0, 0.0)
+    marks, practice = (16, 0.05 if noise else 0.0) if has_marks else (0, 0.0)
     row_length = 0
     if facts.gpus and ARCHITECTURES[config.architecture].packs:
         batch_tokens = config_so_far.data.batch_tokens
