@@ -47,7 +47,9 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("bad_weight", [np.inf, np.nan])
-@pytest.mark.parametrize("step", [{"num_parts": 2}, {"jit_compile": True}])
+@pytest.mark.parametrize(
+    "step", [{"num_parts": 2}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)]
+)
 def test_a_batch_without_a_finite_loss_is_no_part_of_weights_and_means(step, bad_weight):
     rare = replicas.VOCAB_SIZE - 1
 
