@@ -107,6 +107,7 @@ def test_spaces_inside_of_a_pair_go_to_its_outside(text, expected):
         ("Open {a} ({b}) now", "Öffne ([1])[0]", "Öffne ({b}) {a}", True),
         ("{a} files", "Dateien: [0]", "Dateien: {a}", False),
         ("{a} files", "Dateien ([0])", "Dateien ({a})", False),
+        ("Open {a}", "»[0]« öffnen", "»{a}« öffnen", False),
         ("{a} 个文件", "打开[0]", "打开{a}", True),
         # The source is written so, too.
         ("%dx%d of {c}", "[2]: [0]x[1]", "{c}: %dx%d", False),

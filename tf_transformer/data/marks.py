@@ -39,7 +39,7 @@ _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
 _PLAIN, _NOT_CLOSING = r"[\x{F500}-\x{F53F}]", r"[\x{F500}-\x{F57F}]"
-_TEXT_END = r"\p{N}_\p{Pe}\p{Pf}.!?…。！？%\x{F500}-\x{F53F}"
+_TEXT_END = r"\p{N}_\p{Pe}.!?…。！？\x{F500}-\x{F53F}"
 # What has a space between itself and the next piece. Scripts without spaces have none, and Arabic
 # and Hebrew join some words.
 _SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
