@@ -25,6 +25,7 @@ from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import (
     CLOSING_PATTERN,
     OPENING_PATTERN,
+    PLAIN_PATTERN,
     RESERVED_PATTERN,
     VERBATIM,
     MarkIds,
@@ -38,8 +39,8 @@ _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 # Percentages, whose sign and the letter after it are no placeholder: 100%ig.
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
-_PLAIN, _NOT_CLOSING = r"[\x{F500}-\x{F53F}]", r"[\x{F500}-\x{F57F}]"
-_TEXT_END = r"\p{N}_\p{Pe}.!?…。！？\x{F500}-\x{F53F}"
+_NOT_CLOSING = f"(?:{PLAIN_PATTERN}|{OPENING_PATTERN})"
+_TEXT_END = rf"\p{{N}}_\p{{Pe}}.!?…。！？{PLAIN_PATTERN[1:-1]}"
 # What has a space between itself and the next piece. Scripts without spaces have none, and Arabic
 # and Hebrew join some words.
 _SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
@@ -185,7 +186,7 @@ class Marks:
         """
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
         # What is beside a piece in the translation alone would be read as a part of it.
-        touches = rf"(?s).*(?:{_SPACED}{_NOT_CLOSING}|{_PLAIN}\w).*"
+        touches = rf"(?s).*(?:{_SPACED}{_NOT_CLOSING}|{PLAIN_PATTERN}\w).*"
         keep_apart = ~(is_kept | tf.strings.regex_full_match(marked.text, touches))
         apart = texts
         for _ in range(2):  # of [0][1][2], the first two are matched first

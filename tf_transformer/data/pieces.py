@@ -10,7 +10,7 @@ _CONVERSION = "[diouxXeEfFgGcpsn@]"
 TAG_NAME = r"[A-Za-z0-9][\w:.-]*"
 _ATTRIBUTE = r"""\s+[A-Za-z_:][\w:.-]*\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
 # What is kept in each text.
-PLACEHOLDERS = "|".join(
+_PLACEHOLDERS = "|".join(
     (
         # Addresses, without the punctuation after them.
         rf"(?:(?:https?|ftps?|file)://|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
@@ -30,7 +30,7 @@ PLACEHOLDERS = "|".join(
     )
 )
 # What may have the signs of sentence ends inside it. The other tags have none.
-SPANNING = rf"{PLACEHOLDERS}|<!--[^\n]*?-->|<{TAG_NAME}(?:{_ATTRIBUTE})+\s*/?>"
+SPANNING = rf"{_PLACEHOLDERS}|<!--[^\n]*?-->|<{TAG_NAME}(?:{_ATTRIBUTE})+\s*/?>"
 PIECES = rf"{SPANNING}|</?{TAG_NAME}\s*/?>"
 OPENING_TAG, CLOSING_TAG = rf"<{TAG_NAME}(?:{_ATTRIBUTE})*\s*>", rf"</{TAG_NAME}\s*>"
 # Text in angle brackets that is no tag if it stands alone, such as <none>.

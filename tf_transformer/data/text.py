@@ -1,5 +1,6 @@
 """Sentence pairs from text files: plain, gzip, TSV and shards, in memory or left on disk."""
 
+import abc
 import codecs
 import dataclasses
 import functools
@@ -69,9 +70,15 @@ class StoredPairs(SentencePairs):
     _num_pairs = num_blank = 0
     _observers: Sequence[Callable[[tuple[str, str]], None]] = ()
 
+    @abc.abstractmethod
     def _stored(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and targets, or targets alone, with blank ones."""
-        raise NotImplementedError
+
+    def _read_all(self, where: str) -> None:
+        """Count the pairs; raise a `DataError` if none is left."""
+        _ = self.fingerprint
+        if not self._num_pairs:
+            raise no_pair_left(where, self.num_blank)
 
     def __len__(self) -> int:
         return self._num_pairs
@@ -255,10 +262,8 @@ class TextFiles(StoredPairs):
             self.fingerprint = known["fingerprint"]
             return
         self._stamps = {path: _Stamp.of(path) for path in paths}
-        _ = self.fingerprint  # reads all files
+        self._read_all(" and ".join(str(s) for s in (source, target) if s))
         self._observers = ()
-        if not self._num_pairs:
-            raise no_pair_left(" and ".join(str(s) for s in (source, target) if s), self.num_blank)
 
     def summary(self) -> dict[str, Any]:
         """Return what a later process needs to know of the text, as values for JSON."""

@@ -10,7 +10,6 @@ from tf_transformer.data.text import (
     FilePath,
     ParallelText,
     StoredPairs,
-    no_pair_left,
 )
 
 _CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
@@ -36,9 +35,7 @@ class TfdsText(StoredPairs):
                 f"(download=True), or say where it is with --tfds-dir (data_dir)"
             ) from error
         self._examples = examples.batch(_PAIRS_TOGETHER)
-        _ = self.fingerprint  # reads all
-        if not self._num_pairs:
-            raise no_pair_left(f"{where}, split {split}", self.num_blank)
+        self._read_all(f"{where}, split {split}")
 
     def _stored(self) -> Iterator[tuple[str, ...]]:
         for sides in self._examples.as_numpy_iterator():

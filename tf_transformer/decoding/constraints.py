@@ -1,6 +1,6 @@
 """Constraints: which tokens a search may choose, given those of each hypothesis so far."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -8,6 +8,15 @@ from tf_transformer.tokenizers.marks import MarkIds
 
 _OWED, _ABSENT = -1, -2  # in place of the step in which a mark was produced
 _NOWHERE = 2**31 - 1
+
+
+class Step(NamedTuple):
+    """What a constraint sees of one step of a search for N hypotheses."""
+
+    logits: tf.Tensor  # float32 (N, V), those of the model
+    token_ids: tf.Tensor  # int32 (N,), the tokens at position `index`; begin tokens at 0
+    index: tf.Tensor  # int32 ()
+    limits: tf.Tensor  # int32 (N,), of translations
 
 
 class Constraint(Protocol):
@@ -20,19 +29,8 @@ class Constraint(Protocol):
     def start(self) -> Any:
         """Return the state before the first token, a row for each sentence."""
 
-    def step(
-        self,
-        logits: tf.Tensor,
-        token_ids: tf.Tensor,
-        index: tf.Tensor,
-        limits: tf.Tensor,
-        state: Any,
-    ) -> tuple[tf.Tensor, Any]:
-        """Return which tokens may follow, bool `(N, V)`, and the next state.
-
-        Takes the logits `(N, V)` of the model, the tokens `(N,)` at position `index`, which is the
-        begin token at 0, the limits `(N,)` of translations and the state.
-        """
+    def step(self, now: Step, state: Any) -> tuple[tf.Tensor, Any]:
+        """Return which tokens may follow, bool `(N, V)`, and the next state."""
 
 
 class MarksOnce:
@@ -73,17 +71,10 @@ class MarksOnce:
         place = tf.argmax(tf.cast(is_mark, tf.int32), axis=1, output_type=tf.int32)
         return tf.where(has_mark, _OWED, _ABSENT), tf.where(is_alone, place, _NOWHERE)
 
-    def step(
-        self,
-        logits: tf.Tensor,
-        token_ids: tf.Tensor,
-        index: tf.Tensor,
-        limits: tf.Tensor,
-        state: Any,
-    ) -> tuple[tf.Tensor, Any]:
+    def step(self, now: Step, state: Any) -> tuple[tf.Tensor, Any]:
         """See `Constraint`."""
         state, place = state
-        state = tf.where(token_ids[:, None] == list(self._target), index, state)
+        state = tf.where(now.token_ids[:, None] == list(self._target), now.index, state)
         owed = state == _OWED
         num_owed = tf.reduce_sum(tf.cast(owed, tf.int32), axis=1)
         _, opened, _ = tf.split(state, self._sizes, axis=1)
@@ -95,11 +86,11 @@ class MarksOnce:
         marks = tf.concat([plain, opening, is_open & (opened == last)], axis=1)
         marks |= owed & is_alone & (place == next_place) & (last < 0)
         may_end = num_owed == 0
-        would_end = logits[:, self._eos_id] >= tf.reduce_max(logits, axis=1)
-        may_go_on = may_end | (~would_end & (num_owed < limits - index))
+        would_end = now.logits[:, self._eos_id] >= tf.reduce_max(now.logits, axis=1)
+        may_go_on = may_end | (~would_end & (num_owed < now.limits - now.index))
         columns = [marks, may_end[:, None], may_go_on[:, None]]
         # The column of each token in a table of the marks, the end and all other tokens.
-        column_of = [len(self._target) + 1] * logits.shape[-1]
+        column_of = [len(self._target) + 1] * now.logits.shape[-1]
         for column, token_id in enumerate((*self._target, self._eos_id)):
             column_of[token_id] = column
         return tf.gather(tf.concat(columns, axis=1), column_of, axis=1), (state, place)
@@ -118,17 +109,10 @@ class NoRepeats:
         """Return the state: whether it applies, and the tokens so far, int32 `(B, T)`."""
         return self._applies, tf.zeros([tf.size(self._applies), 0], tf.int32)
 
-    def step(
-        self,
-        logits: tf.Tensor,
-        token_ids: tf.Tensor,
-        index: tf.Tensor,
-        limits: tf.Tensor,
-        state: Any,
-    ) -> tuple[tf.Tensor, Any]:
+    def step(self, now: Step, state: Any) -> tuple[tf.Tensor, Any]:
         """See `Constraint`."""
         applies, ids = state
-        ids = tf.concat([ids, token_ids[:, None]], axis=1)
+        ids = tf.concat([ids, now.token_ids[:, None]], axis=1)
         # Token j + length - 1 follows the sequence at j, which is equal to the last one.
         count = tf.maximum(tf.shape(ids)[1] - self._length + 1, 0)
         is_same = tf.fill([tf.shape(ids)[0], count], True) & applies[:, None]
@@ -137,7 +121,7 @@ class NoRepeats:
             is_same &= ids[:, offset : offset + count] == last
         rows = tf.where(is_same)  # hypotheses and positions, int64 (R, 2)
         tokens = tf.cast(tf.gather_nd(ids[:, self._length - 1 :], rows), tf.int64)
-        is_allowed = tf.ones_like(logits, tf.bool)
+        is_allowed = tf.ones_like(now.logits, tf.bool)
         banned = tf.stack([rows[:, 0], tokens], axis=1)
         never = tf.zeros_like(tokens, tf.bool)
         return tf.tensor_scatter_nd_update(is_allowed, banned, never), (applies, ids)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tf_transformer.decoding.constraints import Constraint
+from tf_transformer.decoding.constraints import Constraint, Step
 
 Cache = dict[str, Any]
 DecodeStep = Callable[[tf.Tensor, tf.Tensor, Cache], tuple[tf.Tensor, Cache]]
@@ -83,10 +83,9 @@ def split_cache(
         parts = {"constants": constants, "source": source["model"], "target": target["model"]}
         logits, cache = decode_step(token_ids, index, parts)
         logits = allowed = tf.cast(logits, tf.float32)
-        states = []
+        now, states = Step(logits, token_ids, index, source["limits"]), []
         for constraint, state in zip(constraints, target["states"], strict=True):
-            arguments = logits, token_ids, index, source["limits"], state
-            may_follow, state = constraint.step(*arguments)
+            may_follow, state = constraint.step(now, state)
             allowed = tf.where(may_follow, allowed, float("-inf"))
             states.append(state)
         return logits, allowed, {"model": cache["target"], "states": tuple(states)}

@@ -82,7 +82,7 @@ def flags_of(
     copied = lower_case_tensor(found.texts) == lower_case_tensor(source)
     letters = tf.strings.regex_replace(source, r"\P{L}", "")
     copied &= tf.strings.length(letters, "UTF8_CHAR") >= _SEVERAL_LETTERS
-    has_pieces = marks.has_pieces(found.source)[:, None]
+    has_pieces = marks.has_pieces(found.source)
     in_texts = marks.has_pieces(tf.reshape(found.texts, [-1]))
 
     @not_inlined

@@ -9,11 +9,14 @@ T = TypeVar("T")
 # stand for a piece, and an opening and a closing one for the two tags of a pair.
 _FIRST = range(0xF500, 0xF5C0, 0x40)
 MOST_MARKS = 0x40
-OPENING_PATTERN, CLOSING_PATTERN = r"[\x{F540}-\x{F57F}]", r"[\x{F580}-\x{F5BF}]"  # of RE2
+# Expressions of RE2.
+PLAIN_PATTERN, OPENING_PATTERN, CLOSING_PATTERN = (
+    rf"[\x{{{first:X}}}-\x{{{first + MOST_MARKS - 1:X}}}]" for first in _FIRST
+)
+RESERVED_PATTERN = r"[\x{F500}-\x{F5FF}]"
 # Around a piece that already is what it shall become, such as the translation of a term.
 VERBATIM = "\uf5c0", "\uf5c1"
 RESERVED = frozenset(map(chr, range(0xF500, 0xF600)))
-RESERVED_PATTERN = r"[\x{F500}-\x{F5FF}]"
 
 
 class _Kinds(NamedTuple, Generic[T]):
