@@ -117,6 +117,7 @@ def test_spaces_inside_of_a_pair_go_to_its_outside(text, expected):
         ("%s.%s is missing", "Es fehlt [0].[1]", "Es fehlt %s.%s", False),
         # What would be read as one piece.
         ("%NAME of a@b.org", "von.[1]10[0]20 Grad", "von. a@b.org 10 %NAME 20 Grad", False),
+        ("写书？%NAME 和 %VERSION", "好。[0][1]", "好。%NAME %VERSION", False),
         ("{a} files", "[0]s Dateien", "{a}s Dateien", False),
         (f"a {VERBATIM[0]}file{VERBATIM[1]}", "[0]lar", "filelar", False),
     ],

@@ -40,9 +40,9 @@ _MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
 _NOT_CLOSING = f"(?:{PLAIN_PATTERN}|{OPENING_PATTERN})"
-_TEXT_END = rf"\p{{N}}_\p{{Pe}}.!?…。！？{PLAIN_PATTERN[1:-1]}"
-# What has a space between itself and the next piece. Scripts without spaces have none, and Arabic
-# and Hebrew join some words.
+_TEXT_END = r"\p{N}_\p{Pe}.!?…。！？"
+# Text that has a space between itself and the next piece. Scripts without spaces have none, and
+# Arabic and Hebrew join some words.
 _SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
 # A text without letters beside its marks, or without any visible character.
 NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
@@ -186,15 +186,16 @@ class Marks:
         """
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
         # What is beside a piece in the translation alone would be read as a part of it.
-        touches = rf"(?s).*(?:{_SPACED}{_NOT_CLOSING}|{PLAIN_PATTERN}\w).*"
-        keep_apart = ~(is_kept | tf.strings.regex_full_match(marked.text, touches))
-        apart = texts
-        for _ in range(2):  # of [0][1][2], the first two are matched first
-            apart = tf.strings.regex_replace(apart, rf"({_SPACED})({_NOT_CLOSING})", r"\1 \2")
-        texts = tf.where(keep_apart[:, None], apart, texts)
+        for before in (_SPACED, PLAIN_PATTERN):
+            joins = tf.strings.regex_full_match(marked.text, f"(?s).*{before}{_NOT_CLOSING}.*")
+            apart = texts
+            for _ in range(2):  # of [0][1][2], the first two are matched first
+                apart = tf.strings.regex_replace(apart, f"({before})({_NOT_CLOSING})", r"\1 \2")
+            texts = tf.where((is_kept | joins)[:, None], texts, apart)
         texts = tf.strings.regex_replace(texts, rf"({OPENING_PATTERN})\s", r"\1")
         texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
-        return self.put_back(texts, marked.pieces, keep_apart)
+        joins = tf.strings.regex_full_match(marked.text, rf"(?s).*{PLAIN_PATTERN}\w.*")
+        return self.put_back(texts, marked.pieces, ~(is_kept | joins))
 
     def put_back(
         self, texts: tf.Tensor, pieces: tf.Tensor, keep_apart: tf.Tensor | bool = False
@@ -319,7 +320,7 @@ def seem_forced(texts: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
         others = rf"(?s)^.*[\p{{L}}\p{{N}}]|[^{RESERVED_PATTERN[1:]}"
         return tf.strings.length(tf.strings.regex_replace(text, others, ""), "UTF8_CHAR")
 
-    joined = rf"[\p{{L}}{_TEXT_END}]{_NOT_CLOSING}"
+    joined = rf"[\p{{L}}{_TEXT_END}{PLAIN_PATTERN[1:-1]}]{_NOT_CLOSING}"
     at_end = tf.strings.regex_full_match(texts, rf"(?s).*{joined}[^\p{{L}}\p{{N}}]*")
     in_source = tf.strings.regex_full_match(source, f"(?s).*{joined}.*")
     return at_end & ~in_source[:, None] & (num_at_end(texts) > num_at_end(source)[:, None])
