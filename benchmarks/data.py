@@ -2,17 +2,20 @@
 
 The script joins random sentences of the phrasebook and writes this text as gzip shards. Separate
 processes train the tokenizer, tokenize the text into a cache, read the cache, and tokenize the text
-into memory. Times are CPU seconds of all threads, so rates are those of one core. The last line of
-the output is JSON.
+into memory. Times are CPU seconds of all threads, so rates are those of one core. Then a thread and
+a process make noise, while the main thread wakes up each millisecond: it is late where it waits for
+Python's lock, as training on a GPU would. The last line of the output is JSON.
 """
 
 import argparse
 import gzip
+import itertools
 import json
 import pathlib
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,8 +46,7 @@ def write_shards(job: dict[str, Any]) -> dict[str, Any]:
 
 def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
     """Read the shards for the first time and train a joint tokenizer on them."""
-    import itertools
-
+    from tf_transformer.data.marks import Marks
     from tf_transformer.data.text import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -52,7 +54,9 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
     text = TextFiles(*job["files"])
     checked = time.process_time()
     sentences = itertools.chain.from_iterable(text)
-    SentencePieceTokenizer.train(sentences, job["vocab_size"]).save(job["model"])
+    marks = Marks(16).symbols.all
+    tokenizer = SentencePieceTokenizer.train(sentences, job["vocab_size"], user_symbols=marks)
+    tokenizer.save(job["model"])
     return {
         "checked_pairs_per_second": round(len(text) / (checked - started)),
         "tokenizer_seconds": round(time.process_time() - checked, 1),
@@ -87,13 +91,44 @@ def make_batches(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def make_noise(job: dict[str, Any]) -> dict[str, Any]:
+    """Make the noise of two epochs; for the second, see how late the main thread wakes up."""
+    from tf_transformer.data.marks import Marks
+    from tf_transformer.data.text import ParallelText, TextFiles
+    from tf_transformer.data.token_batches import TokenBatches
+    from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
+
+    tokenizer = SentencePieceTokenizer.load(job["model"])
+    pairs = itertools.islice(TextFiles(*job["files"]), job["noisy_pairs"])
+    text = ParallelText(*map(tuple, zip(*pairs, strict=True)))
+    batches = TokenBatches.from_text(
+        text, tokenizer, tokenizer, seed=0, source_noise=0.1, marks=Marks(16), mark_practice=0.05,
+        in_process=job["in_process"],
+    )  # fmt: skip
+    batches.batch_indices(0)  # the noise of epoch 1 begins with its end
+    late, started, cpu = [], time.perf_counter(), time.process_time()
+    second = threading.Thread(target=batches.batch_indices, args=[1])
+    second.start()
+    while second.is_alive():
+        before = time.perf_counter()
+        time.sleep(0.001)
+        late.append(time.perf_counter() - before - 0.001)
+    late, seconds = sorted(late), time.perf_counter() - started
+    return {
+        "pairs_per_second": round(len(text) / seconds),
+        "cpu_seconds_of_training": round(time.process_time() - cpu, 1),
+        "late_ms": round(1000 * sum(late) / len(late), 2),
+        "late_ms_of_1_percent": round(1000 * late[-len(late) // 100], 2),
+    }
+
+
 def anonymous_mib() -> int:
     """Return the MiB of this process that no file backs, which cannot be reclaimed."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) // 1024
 
 
-TASKS = {task.__name__: task for task in (write_shards, train_tokenizer, make_batches)}
+TASKS = {t.__name__: t for t in (write_shards, train_tokenizer, make_batches, make_noise)}
 
 
 def main() -> None:
@@ -102,6 +137,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=6)
     parser.add_argument("--vocab-size", type=int, default=2000)
     parser.add_argument("--batches", type=int, default=2000, help="batches to make in each case")
+    parser.add_argument("--noisy-pairs", type=int, default=200_000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         job = {
@@ -109,8 +145,8 @@ def main() -> None:
             "files": [f"{folder}/train.*.{side}.gz" for side in ("de", "en")],
         }  # fmt: skip
 
-        def run(task: Callable, cache: str | None = None) -> dict[str, Any]:
-            return engine.run("data.py", {**job, "task": task.__name__, "cache": cache})
+        def run(task: Callable, cache: str | None = None, **others: Any) -> dict[str, Any]:
+            return engine.run("data.py", {**job, "task": task.__name__, "cache": cache, **others})
 
         run(write_shards)
         results = {
@@ -119,6 +155,8 @@ def main() -> None:
             "cache_written": run(make_batches, f"{folder}/cache"),
             "cache_found": run(make_batches, f"{folder}/cache"),
             "in_memory": run(make_batches),
+            "noise_in_a_thread": run(make_noise, in_process=False),
+            "noise_in_a_process": run(make_noise, in_process=True),
         }
         ids = sum(path.stat().st_size for path in pathlib.Path(folder).glob("cache/*/*"))
         results["cache_bytes_per_pair"] = round(ids / options.pairs, 1)

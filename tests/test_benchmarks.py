@@ -39,11 +39,13 @@ def text(tmp_path_factory):
 
 
 def test_text_of_many_pairs():
-    results = measured("data.py", "--pairs=3000", "--shards=2", "--batches=5")
+    results = measured("data.py", "--pairs=3000", "--shards=2", "--batches=5", "--noisy-pairs=999")
     ways = [results[way] for way in ("cache_written", "cache_found", "in_memory")]
     assert len({way["padding_fraction"] for way in ways}) == 1
     for way in ways:
         assert min(way["pairs_per_second"], way["batches_per_second"], way["peak_mib"]) > 0
+    for way in ("noise_in_a_thread", "noise_in_a_process"):
+        assert results[way]["pairs_per_second"] > 0 <= results[way]["late_ms"]
     # The offsets alone take 16.
     assert results["cache_bytes_per_pair"] > 16
 

@@ -1,5 +1,6 @@
 """Tests of the reader of TensorFlow Datasets. Nothing here touches the network."""
 
+import pickle
 import socket
 
 import pytest
@@ -76,6 +77,7 @@ def test_a_dataset_is_downloaded_when_told_and_then_read_from_the_disk(tmp_path,
     assert_tiny(again)
     other = load_tfds(name, tmp_path, download=True)  # In the same order, too.
     assert list(again.train) == list(again.train) == list(other.train)
+    assert list(pickle.loads(pickle.dumps(again.train))) == list(again.train)
     assert again.train.fingerprint == other.train.fingerprint and len(again.train) == 2
     config = DataConfig(corpus=f"tfds:{name}", tfds_dir=str(tmp_path), tfds_download=True)
     assert load_validation(config) == again.validation

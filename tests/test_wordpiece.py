@@ -1,6 +1,7 @@
 """Tests of BERT's tokenizer; test_importing_bert.py compares its ids with Hugging Face's."""
 
 import json
+import pickle
 
 import pytest
 import tensorflow as tf
@@ -95,9 +96,13 @@ def test_round_trip_through_a_file(tokenizer, tmp_path):
     for settings in ({}, {"lower_case": False}):
         before = WordPieceTokenizer(wordpiece_model(SUBWORDS, **settings))
         before.save(tmp_path / "source.model")
-        after = load_tokenizer(tmp_path / "source.model")
-        assert type(after) is WordPieceTokenizer and after.model == before.model
-        assert after.encode(ODD) == before.encode(ODD)
+        expected = before.encode(ODD)
+        for after in (
+            load_tokenizer(tmp_path / "source.model"),
+            pickle.loads(pickle.dumps(before)),
+        ):
+            assert type(after) is WordPieceTokenizer and after.model == before.model
+            assert after.encode(ODD) == expected
 
 
 def test_a_subset_splits_used_texts_as_before(tokenizer):

@@ -124,6 +124,9 @@ class Marks:
             may_be = self.has_pieces(tf.constant(others, tf.string)).numpy()
         self.no_pieces = [other for other, is_piece in zip(others, may_be, strict=True) if is_piece]
 
+    def __reduce__(self) -> tuple[type, tuple]:
+        return Marks, (self._counts[0], self.pattern, self.no_pieces)
+
     @classmethod
     def of(
         cls, source: GraphTokenizer, target: GraphTokenizer, pattern: str | None = None

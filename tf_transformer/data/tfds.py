@@ -1,7 +1,7 @@
 """Parallel text of TensorFlow Datasets."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tf_transformer.data.text import (
@@ -34,8 +34,13 @@ class TfdsText(StoredPairs):
                 f"{where} is not prepared in {builder.data_dir}; download it with --tfds-download "
                 f"(download=True), or say where it is with --tfds-dir (data_dir)"
             ) from error
+        self._place = builder.data_dir, split
         self._examples = examples.batch(_PAIRS_TOGETHER)
         self._read_all(f"{where}, split {split}")
+
+    def __reduce__(self) -> tuple[Callable, tuple[str, str]]:
+        """Pickle where the pairs are, since a dataset of TensorFlow belongs to a process."""
+        return _split_in, self._place
 
     def _stored(self) -> Iterator[tuple[str, ...]]:
         for sides in self._examples.as_numpy_iterator():
@@ -104,6 +109,12 @@ def _builder_of(name: str, data_dir: FilePath | None) -> Any:
             f"{keys or None}); choose one whose supervised keys are two texts"
         )
     return builder
+
+
+def _split_in(folder: str, split: str) -> TfdsText:
+    import tensorflow_datasets as tfds
+
+    return TfdsText(tfds.builder_from_directory(folder), split)
 
 
 def _in_memory(builder: Any, split: str) -> ParallelText:

@@ -1,18 +1,14 @@
 """Token-budget batches with little padding, in an order that depends only on seed and epoch."""
 
-import functools
 import itertools
-import multiprocessing.pool
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.mark_practice import practise_marks
+from tf_transformer.data.changing_text import ChangingText
 from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
-from tf_transformer.data.noise import add_noise
 from tf_transformer.data.packing import PACKED_INPUTS, PackedRows, pack, packed_arrays
 from tf_transformer.data.padding import (
     SpecialIds,
@@ -21,9 +17,9 @@ from tf_transformer.data.padding import (
     split,
     split_into,
 )
+from tf_transformer.data.prefetch import OtherProcess, Prefetched
 from tf_transformer.data.text import FilePath, SentencePairs
 from tf_transformer.data.tokenized_text import TokenizedText
-from tf_transformer.data.word_links import WordLinks
 from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer
 
@@ -107,7 +103,7 @@ class TokenBatches:
         self._rows_of_epoch = rows_of_epoch
         self._text_of_epoch = text_of_epoch or (lambda _: text)
         if text_of_epoch and row_length is None:
-            self._text_of_epoch = _Ahead(text_of_epoch)
+            self._text_of_epoch = Prefetched(text_of_epoch)
         lengths = text.lengths + 1  # with the end id, or the begin id in the decoder's input
         if rows_of_epoch:
             lengths = lengths[:, rows_of_epoch(0)]
@@ -118,7 +114,7 @@ class TokenBatches:
                 raise ValueError(f"row_length={row_length}, but a side has {longest} tokens.")
             size = max(1, batch_tokens // row_length)
             if text_of_epoch or rows_of_epoch:
-                self._packed_of_epoch = _Ahead(self._packed)
+                self._packed_of_epoch = Prefetched(self._packed)
                 number = len(self._packed_of_epoch(0)[1])
                 number += number // _ROWS_PER_FREE_ROW
             else:
@@ -151,6 +147,7 @@ class TokenBatches:
         marks: Marks | None = None,
         mark_practice: float = 0.0,
         row_length: int | None = None,
+        in_process: bool = False,
     ) -> "TokenBatches":
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
@@ -167,6 +164,8 @@ class TokenBatches:
             marks: The marks that replace placeholders, tags and the like; None keeps these.
             mark_practice: Probability for `practise_marks`, drawn anew in each epoch.
             row_length: See the constructor; at least `max_length`.
+            in_process: Whether noise and practice are made in a process of their own, for GPUs,
+                which would otherwise wait for Python's lock. The text must be picklable then.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -189,21 +188,12 @@ class TokenBatches:
             parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
         )
 
-        links = functools.cache(lambda: WordLinks.learn(parallel_text))
-
-        def change(pairs: Sequence, random: np.random.Generator) -> list[tuple[str, str]]:
-            if mark_practice and marks:
-                pairs = practise_marks(pairs, mark_practice, random, links(), marks.symbols)
-            if not source_noise:
-                return pairs
-            sources, targets = zip(*pairs, strict=True)
-            return list(zip(add_noise(sources, source_noise, random), targets, strict=True))
-
-        def changed(epoch: int) -> TokenizedText:
+        changing = None
+        if source_noise or mark_practice:
             tokenizers = source_tokenizer, target_tokenizer
-            # The order is seeded with (seed, epoch), so the changes need a different seed.
-            return text.changed(parallel_text, *tokenizers, max_length, change, (seed, epoch, 1))
-
+            changes = source_noise, mark_practice, marks
+            changing = ChangingText(text, parallel_text, tokenizers, max_length, seed, *changes)
+            changing = OtherProcess(changing) if in_process else changing
         return cls(
             text,
             batch_tokens,
@@ -212,7 +202,7 @@ class TokenBatches:
             eos_id=eos_id,
             source_eos_id=source_eos_id,
             seed=seed,
-            text_of_epoch=changed if source_noise or mark_practice else None,
+            text_of_epoch=changing,
             rows_of_epoch=parallel_text.rows_of_epoch(text.dropped, seed),
             row_length=row_length,
         )
@@ -320,21 +310,3 @@ class TokenBatches:
         if self._seed is not None:  # the shuffling of rows is seeded with (seed, epoch)
             rows = np.random.default_rng((self._seed, epoch, 2)).permutation(rows)
         return text, pack(text.lengths + 1, self._row_length, rows)
-
-
-class _Ahead:
-    """A function of the epoch, which is called for the next epoch while the last result is used.
-
-    Only two results are kept. A thread suffices, since most of the time is spent in SentencePiece.
-    """
-
-    def __init__(self, function: Callable[[int], Any]) -> None:
-        self._function, self._found = function, {}
-        self._pool = multiprocessing.pool.ThreadPool(1)  # of daemons, for which no process waits
-
-    def __call__(self, epoch: int) -> Any:
-        self._found = {
-            each: self._found.get(each) or self._pool.apply_async(self._function, (each,))
-            for each in (epoch, epoch + 1)
-        }
-        return self._found[epoch].get()

@@ -66,16 +66,18 @@ class WordLinks:
         if not all(words for _, words in sides):
             return []
         forward, backward = self._shares(*([word for word, _ in words] for _, words in sides))
-        found, owners, begin = [], backward.argmax(1).tolist(), 0
+        owned, found, begin = [[] for _ in forward], [], 0  # the targets of each source word
+        for n, owner in enumerate(backward.argmax(1)):
+            owned[owner].append(n)
         forward, backward = forward.tolist(), backward.tolist()
         while begin < len(forward):
-            best = None
+            best, ours = None, []
             for end in range(begin + 1, min(begin + 3 * longest, len(forward)) + 1):
                 if sum(forward[end - 1]) < _SHARE:
                     break
-                ours = [n for n, owner in enumerate(owners) if begin <= owner < end]
+                ours += owned[end - 1]
                 if ours and min(end - begin, len(ours)) <= longest:
-                    inside = (begin, end), (ours[0], ours[-1] + 1)
+                    inside = (begin, end), (min(ours), max(ours) + 1)
                     if _consistent(*sides[0], forward, *inside) and _consistent(
                         *sides[1], backward, *inside[::-1]
                     ):

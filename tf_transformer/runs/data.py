@@ -103,18 +103,24 @@ def prepare_data(
     is_large = len(corpus.train) >= _PAIRS_ON_DISK
     if data.data_cache is None and (is_large or run.ids_path.exists()):
         data = dataclasses.replace(data, data_cache=str(run.ids_path))
-    batches = batches_of(corpus.train, tokenizers, data, config.training.seed)
+    has_gpus = (workers.num_gpus if gpus is None else gpus) > 0
+    batches = batches_of(corpus.train, tokenizers, data, config.training.seed, has_gpus)
     validations = [batches_of(text, tokenizers, data) for text in corpus.validations]
     return config, RunData(corpus, tokenizers, batches, validations)
 
 
 def batches_of(
-    text: SentencePairs, tokenizers: Tokenizers, config: DataConfig, seed: int | None = None
+    text: SentencePairs,
+    tokenizers: Tokenizers,
+    config: DataConfig,
+    seed: int | None = None,
+    in_process: bool = False,
 ) -> TokenBatches:
     """Return the batches of a text to evaluate; with a seed, those of a text to train on."""
     for_training = {
         "seed": seed, "cache_dir": config.data_cache, "source_noise": config.source_noise,
         "mark_practice": config.mark_practice, "row_length": config.row_length or None,
+        "in_process": in_process,
     }  # fmt: skip
     return TokenBatches.from_text(
         text,

@@ -59,6 +59,10 @@ class VocabularySizeError(ConfigError):
 class FileTokenizer:
     """A tokenizer that its `model`, the content of a file, describes completely."""
 
+    def __reduce__(self) -> tuple[type, tuple[bytes, ...]]:
+        """Pickle the model alone, since TensorFlow's resources belong to a process."""
+        return type(self), (self.model,)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; raise a `TokenizerError` that names the file if it is invalid."""

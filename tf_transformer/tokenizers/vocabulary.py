@@ -62,6 +62,9 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         self.tags = [tag for tag, c, o in zip(tags, controls, own, strict=True) if c and not o]
         self._symbols = [tag for tag in tags if tag not in self.tags]  # the splitter reads them
 
+    def __reduce__(self) -> tuple[type, tuple[bytes, ...]]:
+        return type(self), (self.table, self.splitter)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VocabularyTokenizer":
         """Read the two files that `save` wrote."""
