@@ -43,14 +43,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("unhurried")
 
 
-def pytest_configure(config):
-    """Does not let Grappler improve functions that are called from Python in the fast tests.
+def pytest_configure():
+    """Does not let Grappler change functions that are called from Python.
 
-    For the graphs of small models that took half of the time. Slow tests, sessions and processes
-    keep Grappler.
+    For the graphs of small models it takes half of the time. Sessions and processes keep it.
     """
-    if config.option.markexpr == "not slow":
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 class _EchoModel:

@@ -53,7 +53,8 @@ def learned():
         model.compile(tt.Adam(schedule, global_clipnorm=1.0), tt.SmoothedCrossEntropy(0.1))
         with plain_graphs():
             model.fit(batches.dataset(), steps_per_epoch=steps, shuffle=False, verbose=0)
-        translate = tt.Translator.from_model(model, tokenizer, tokenizer, tt.Search(max_length=32))
+        search = tt.Search(max_length=32, repair_loops=False)
+        translate = tt.Translator.from_model(model, tokenizer, tokenizer, search)
         return task.test, translate
 
     return train

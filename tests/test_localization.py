@@ -5,6 +5,7 @@ import json
 import pytest
 from commands import assert_one_line, run_here
 
+import tf_transformer as tt
 from tf_transformer.data.glossary import Glossary, read_terms
 from tf_transformer.data.text import DataError
 
@@ -91,6 +92,24 @@ def test_terms_need_a_model_with_marks(echo, tmp_path):
     (tmp_path / "terms.tsv").write_text("a\tb\n")
     done = run_here("translate", echo, "--terms", tmp_path / "terms.tsv")
     assert_one_line(done.stderr, "has no marks")
+
+
+@pytest.fixture
+def own_echo(echo_model, letter_tokenizer, tmp_path):
+    """The SavedModel of an echo whose pieces are of a kind of their own."""
+    search = tt.Search(mark_pattern="B", repair_loops=False)
+    model = echo_model(letter_tokenizer.vocab_size)
+    translator = tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, search)
+    tt.export_saved_model(translator, tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_the_suite_counts_the_pieces_of_the_model(own_echo, tmp_path):
+    (tmp_path / "a.txt").write_text("a {x}\nA B B\n")
+    files = "--source", tmp_path / "a.txt", "--reference", tmp_path / "a.txt"
+    done = run_here("evaluate", own_echo, *files, "--suite")
+    suite = json.loads(done.stdout.splitlines()[-1])["suite"]
+    assert suite["pieces kept"]["of"] == 2 and suite["sources with pieces"]["sources"] == 1
 
 
 def test_the_suite_reports_what_a_team_reads(echo, tmp_path):

@@ -92,7 +92,8 @@ def translators(in_memory, randomise, letter_tokenizer):
         if dtype == "bfloat16":  # so coarse that another order of operations gives other texts
             model = freeze(model, MAX_LENGTH)
         tokenizers = (letter_tokenizer, letter_tokenizer)
-        search = tt.Search(max_length=MAX_LENGTH, beam_size=beam_size)
+        repair = architecture == "transformer"  # whose graph is larger
+        search = tt.Search(max_length=MAX_LENGTH, beam_size=beam_size, repair_loops=repair)
         return tt.Translator.from_model(model, *tokenizers, search)
 
     return translator_of

@@ -160,7 +160,7 @@ def _scores(options: Options, sources: list[str], references: list[str]) -> dict
     if options.suite:
         from tf_transformer.inference.suite import suite, table
 
-        results["suite"] = suite(sources, found, references, terms)
+        results["suite"] = suite(sources, found, references, terms, translator.mark_pattern)
         print(table(results["suite"]))
     return results
 

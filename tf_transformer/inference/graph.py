@@ -86,12 +86,15 @@ class ExportTranslator(tf.Module):
         # variable, and a server would restore that instead of the one that the graph reads.
         self.weights = [w.value if isinstance(w, keras.Variable) else w for w in model.weights]
         self.assets = [source_tokenizer.graph_resource, target_tokenizer.graph_resource]
+        self.marks = marks = Marks.of(source_tokenizer, target_tokenizer, search.mark_pattern)
+        self._pieces = marks or Marks(0, search.mark_pattern)
         settings = {
             "beam_size": search.beam_size,
             "length_penalty": float(search.length_penalty),
             "vocab_size": target_tokenizer.vocab_size,
             "source_pad_id": source_tokenizer.pad_id,
             "by_sentence": search.by_sentence,
+            "mark_pattern": self._pieces.pattern,
         }
         self.settings = {n: tf.Variable(v, trainable=False) for n, v in settings.items()}
 
@@ -99,8 +102,6 @@ class ExportTranslator(tf.Module):
         folding = search.fold_capitals, search.source_tag, search.dotless_i
         self.source = source = TextReader(source_tokenizer, search.max_length, *folding)
         self.target = target = TextReader(target_tokenizer, search.max_length)
-        self.marks = marks = Marks.of(source_tokenizer, target_tokenizer, search.mark_pattern)
-        self._pieces = marks or Marks(0, search.mark_pattern)
         settings = search, source_tokenizer.mark_ids if marks else MarkIds()
         self.searches = ModelSearch(model, target_tokenizer, *settings)
         self._fixed_searches = ModelSearch(model, target_tokenizer, *settings, is_fixed=True)

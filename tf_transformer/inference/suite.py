@@ -21,15 +21,19 @@ def suite(
     found: Sequence[Translation],
     references: Sequence[str],
     terms: Mapping[str, str],
+    pattern: str | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return counts and scores by the names of properties and of kinds of sources.
+
+    Pieces are what the regular expression `pattern` finds, see `Marks`.
 
     A property has the number of cases that `pass`, and `of` how many; a flag (see
     `inference.flags.flags_of`) passes where it is absent. A kind has the number of its `sources`,
     and their `bleu` and `chrf`.
     """
     texts = [each.text for each in found]
-    before, after = _pieces(sources), _pieces(texts)
+    marks = Marks(0, pattern)
+    before, after = (_pieces(side, marks) for side in (sources, texts))
     counts = [tuple(map(collections.Counter, pair)) for pair in zip(before, after, strict=True)]
     with_pieces = [pair for pair in counts if pair[0]]
     kept = sum((s & t).total() for s, t in with_pieces)
@@ -44,7 +48,7 @@ def suite(
         "sources whose tags are nested": _rate(nested, len(tagged)),
     }
     if terms:
-        pairs = zip(_due(sources, terms), texts, strict=True)
+        pairs = zip(_due(sources, terms, marks), texts, strict=True)
         due = [(target, text) for targets, text in pairs for target in targets]
         rows["terms honoured"] = _rate(sum(target in t for target, t in due), len(due))
     for flag in ("truncated", "piece", "forced", "loop", "copied", "empty", "length"):
@@ -70,16 +74,16 @@ def _rate(number: int, total: int) -> dict[str, int]:
     return {"pass": number, "of": total}
 
 
-def _pieces(texts: Sequence[str]) -> list[list[str]]:
+def _pieces(texts: Sequence[str], marks: Marks) -> list[list[str]]:
     """Return the pieces of each text."""
-    rows = Marks(0).split(tf.constant(list(texts), tf.string)).rows.to_list()
+    rows = marks.split(tf.constant(list(texts), tf.string)).rows.to_list()
     return [[piece.decode() for piece in row[1::2]] for row in rows]
 
 
-def _due(sources: Sequence[str], terms: Mapping[str, str]) -> list[list[str]]:
+def _due(sources: Sequence[str], terms: Mapping[str, str], marks: Marks) -> list[list[str]]:
     """Return what the translation of each text must contain."""
     of_each = list(map(Glossary(terms).terms_in, sources))
-    inserted = insert_terms(tf.constant(list(sources)), tf.constant(of_each), Marks(0))
+    inserted = insert_terms(tf.constant(list(sources)), tf.constant(of_each), marks)
     begin, end = VERBATIM
     return [re.findall(f"{begin}([^{end}]*){end}", text.decode()) for text in inserted.numpy()]
 

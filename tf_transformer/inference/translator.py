@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.data.glossary import Glossary
@@ -72,7 +73,8 @@ class Translator:
             raise InputError("this model has no marks, so it cannot follow terms. Train one anew.")
         self.module = module
         self._threads = threads or num_cores()
-        self._settings = {name: value.numpy().item() for name, value in module.settings.items()}
+        settings = module.settings.items()
+        self._settings = {name: np.asarray(value.numpy()).item() for name, value in settings}
         compiled = functools.partial(compiled_search, module)
         self._compiled = functools.cache(compiled) if xla else None
         self._compiling = threading.Lock()
@@ -128,7 +130,7 @@ class Translator:
                 f"{folder}: TensorFlow cannot load the SavedModel ({reason}). If it is damaged, "
                 f"write it again with tf-transformer export."
             ) from error
-        if "by_sentence" not in getattr(loaded, "settings", {}):
+        if "mark_pattern" not in getattr(loaded, "settings", {}):
             raise SavedModelError(
                 f"{folder}: no translator of this version; write one with tf-transformer export."
             )
@@ -139,6 +141,11 @@ class Translator:
         """The default `beam_size` (1 for greedy search) and `length_penalty`."""
         # A SavedModel has them as float32, in which 0.6 is 0.6000000238.
         return {name: round(self._settings[name], 6) for name in ("beam_size", "length_penalty")}
+
+    @property
+    def mark_pattern(self) -> str:
+        """The regular expression of RE2 that finds the pieces to keep."""
+        return self._settings["mark_pattern"].decode()
 
     def __call__(
         self,
