@@ -209,6 +209,20 @@ def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_to
     assert translate.document("Ab cd. Ef gh\n ab") == "Ab cd.\n ab"
 
 
+def test_no_sentence_ends_in_a_piece_of_the_models_own_pattern(
+    first_sentence_model, letter_tokenizer
+):
+    search = tt.Search(
+        max_length=MAX_LENGTH, mark_pattern=r"\[\[[^\]]*\]\]|<b>", repair_loops=False
+    )
+    translate = tt.Translator.from_model(first_sentence_model, *[letter_tokenizer] * 2, search)
+    text = "Ab [[cd. Ef]] gh. <b>Ij."
+    expected = "Ab [[cd. <b>Ij."  # the first sentence of each part
+    assert translate(text) == next(translate.stream([text]))[0].text == expected
+    for way in (translate.module.translate, translate.module.translate_document):
+        assert called(way, [text]) == [expected]
+
+
 # --- Arguments ------------------------------------------------------------------------------
 
 

@@ -29,9 +29,8 @@ _PLACEHOLDERS = "|".join(
         r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});",
     )
 )
-# What may have the signs of sentence ends inside it. The other tags have none.
-SPANNING = rf"{_PLACEHOLDERS}|<!--[^\n]*?-->|<{TAG_NAME}(?:{_ATTRIBUTE})+\s*/?>"
-PIECES = rf"{SPANNING}|</?{TAG_NAME}\s*/?>"
+TAG = rf"</?{TAG_NAME}\s*/?>"  # without attributes
+PIECES = rf"{_PLACEHOLDERS}|<!--[^\n]*?-->|<{TAG_NAME}(?:{_ATTRIBUTE})+\s*/?>|{TAG}"
 OPENING_TAG, CLOSING_TAG = rf"<{TAG_NAME}(?:{_ATTRIBUTE})*\s*>", rf"</{TAG_NAME}\s*>"
 # Text in angle brackets that is no tag if it stands alone, such as <none>.
 AMBIGUOUS = r"<[A-Za-z][A-Za-z-]*>"

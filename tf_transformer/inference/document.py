@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_transformer.data.pieces import PIECES
 from tf_transformer.inference.results import Translation, joined
 from tf_transformer.inference.sentences import BREAK, CJK, Sentences, parts_of
 
@@ -123,10 +124,13 @@ def in_sentences(
     texts: Iterator[str],
     translate: Callable[[Iterator[str]], Iterator[list[Translation]]],
     within_lines: bool = True,
+    pieces: str = PIECES,
 ) -> Iterator[list[Translation]]:
     """Translate texts sentence by sentence in Python, reading some texts ahead."""
     groups = iter(lambda: list(itertools.islice(texts, _TEXTS_SPLIT_TOGETHER)), [])
-    layouts = itertools.chain.from_iterable(parts_of(group, within_lines) for group in groups)
+    layouts = itertools.chain.from_iterable(
+        parts_of(group, within_lines, pieces) for group in groups
+    )
     # Each sentence has the number of its text before it and its white space after it.
     numbered = ((number, *part) for number, parts in enumerate(layouts) for part in parts)
     numbered, ahead = itertools.tee(numbered)

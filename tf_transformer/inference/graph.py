@@ -131,7 +131,7 @@ class ExportTranslator(tf.Module):
         # Inlined, it would cost a tenth of the time of one sentence.
         @not_inlined
         def in_sentences() -> tf.Tensor:
-            sentences = split_lines(text, self.search.by_sentence)
+            sentences = split_lines(text, self.search.by_sentence, self._pieces.pattern)
             return self._translate_sentences(sentences, is_cut=True)["translation"]
 
         def whole() -> tf.Tensor:
@@ -165,7 +165,7 @@ class ExportTranslator(tf.Module):
     @function(_TEXT)
     def translate_document(self, text: tf.Tensor) -> Tensors:
         """Return the outputs of `translate_document`: texts of any length, part by part."""
-        sentences = split_sentences(text, self.search.by_sentence)
+        sentences = split_sentences(text, self.search.by_sentence, self._pieces.pattern)
         return self._translate_sentences(sentences)
 
     @function(_TEXT, LENGTH_PENALTY)

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.data.pieces import SPANNING
+from tf_transformer.data.marks import Parts
+from tf_transformer.data.pieces import PIECES, TAG
 from tf_transformer.inference.text_reader import valid_utf8
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
 
@@ -14,9 +15,9 @@ from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
 _MARK = b"\xfe"  # stands around the white space between two sentences
 _KEEP = _CUT = b"\xff"  # after a full stop that ends no sentence; around a piece
 
-# Stands for a piece such as an address, whose stops end no sentence. Tags have rules of their own.
+# Stands for a piece such as an address, whose stops end no sentence.
 _PIECE = "\uf500"
-_PIECES = rf"({VERBATIM[0]}[^{VERBATIM[1]}]*{VERBATIM[1]}|{RESERVED_PATTERN}|{SPANNING})"
+_VERBATIM = rf"{VERBATIM[0]}[^{VERBATIM[1]}]*{VERBATIM[1]}|{RESERVED_PATTERN}"
 
 _SPACE = r"\t-\r \x{85}\p{Z}"  # Unicode's white space, to be put in brackets
 BREAK = "[\n-\r\x85\u2028\u2029]"
@@ -167,7 +168,7 @@ class Sentences(NamedTuple):
     after: tf.RaggedTensor  # string (B, None)
 
 
-def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
+def split_sentences(text: tf.Tensor, within_lines: bool = True, pieces: str = PIECES) -> Sentences:
     """Split texts into sentences.
 
     A sentence ends at a line break; after `.`, `!`, `?`, `…` and similar signs of other scripts, if
@@ -179,8 +180,9 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     Args:
         text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.
         within_lines: Whether a line may have several sentences; otherwise each line is one.
+        pieces: A regular expression of RE2 that finds text in which no sentence ends.
     """
-    text, pieces = _hidden(valid_utf8(text))
+    text, hidden = _hidden(valid_utf8(text), pieces)
     lines = tf.strings.split(_rewritten(text, _LINES), _MARK)
     lines = _rewritten(lines, _RULES if within_lines else ())
     parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
@@ -190,14 +192,19 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True) -> Sentences:
     # Drop the empty sentence of a text that is only white space.
     exists = sentences != ""
     sentences, after = (tf.ragged.boolean_mask(rows, exists) for rows in (sentences, after))
-    sentences = sentences.with_flat_values(_shown(sentences.flat_values, pieces))
+    sentences = sentences.with_flat_values(_shown(sentences.flat_values, hidden))
     return Sentences(before, sentences, after)
 
 
-def _hidden(text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return texts `(B,)` with a sign in place of pieces, and all pieces in order."""
-    parts = tf.strings.split(tf.strings.regex_replace(text, _PIECES, _CUT + rb"\1" + _CUT), _CUT)
-    return tf.strings.regex_replace(text, _PIECES, _PIECE), parts[:, 1::2].flat_values
+def _hidden(text: tf.Tensor, pieces: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return texts `(B,)` with a sign in place of pieces, and all pieces in order.
+
+    Tags without attributes stay, since the rules know them.
+    """
+    found = tf.strings.regex_replace(text, f"({_VERBATIM}|{pieces})", _CUT + rb"\1" + _CUT)
+    parts = Parts(tf.strings.split(found, _CUT))
+    is_hidden = parts.is_piece & ~tf.strings.regex_full_match(parts.flat, TAG)
+    return parts.joined(tf.where(is_hidden, _PIECE, parts.flat)), parts.flat[is_hidden]
 
 
 def _shown(text: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
@@ -209,11 +216,11 @@ def _shown(text: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
     return tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + after), axis=-1)
 
 
-def split_lines(text: tf.Tensor, within_lines: bool = True) -> Sentences:
+def split_lines(text: tf.Tensor, within_lines: bool = True, pieces: str = PIECES) -> Sentences:
     r"""Split texts as `split_sentences`, without white space at their ends and around `"\n"`."""
     ends = rf"{_W_IN_LINE}*(?:^|(\n)|$){_W_IN_LINE}*"
     text = tf.strings.regex_replace(valid_utf8(text), ends, r"\1")
-    return split_sentences(text, within_lines)
+    return split_sentences(text, within_lines, pieces)
 
 
 def has_several(text: tf.Tensor) -> tf.Tensor:
@@ -221,11 +228,14 @@ def has_several(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_full_match(valid_utf8(text), _SEVERAL)
 
 
-def parts_of(texts: Sequence[str], within_lines: bool = True) -> list[list[tuple[str, str]]]:
+def parts_of(
+    texts: Sequence[str], within_lines: bool = True, pieces: str = PIECES
+) -> list[list[tuple[str, str]]]:
     """Return one or more sentences of each text by `split_lines`, with the space after each."""
     if not any(map(_MAY_BE_SEVERAL.search, texts)):
         return [[(text, "")] for text in texts]
-    found = _split(tf.constant([text.encode("utf-8", "replace") for text in texts]), within_lines)
+    encoded = tf.constant([text.encode("utf-8", "replace") for text in texts])
+    found = _split(encoded, within_lines, pieces)
     rows = zip(found.before.numpy(), found.sentences.to_list(), found.after.to_list(), strict=True)
     pairs = (zip([b"", *row], [before, *after], strict=True) for before, row, after in rows)
     return [[(s.decode(), a.decode()) for s, a in row if s or a] or [("", "")] for row in pairs]

@@ -253,7 +253,7 @@ class Translator:
 
         if not by_sentence:
             return search(texts)
-        return in_sentences(texts, search, settings["by_sentence"])
+        return in_sentences(texts, search, settings["by_sentence"], self.mark_pattern)
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str], batch_size: int = 64

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.data.pieces import PIECES
 from tf_transformer.data.text import DataError
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.sentences import parts_of
@@ -65,7 +66,8 @@ def trim_run(
     data = run.config().data
     # The translator searches these parts separately: sentences, or whole lines.
     by_sentence = search_of(data).by_sentence
-    sources = [part for parts in parts_of(sources, by_sentence) for part, _ in parts]
+    layouts = parts_of(sources, by_sentence, data.mark_pattern or PIECES)
+    sources = [part for parts in layouts for part, _ in parts]
     texts = (sources, targets)
     model, *tokenizers, checkpoint = restore_model(run)
 
