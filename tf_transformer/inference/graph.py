@@ -191,7 +191,7 @@ class ExportTranslator(tf.Module):
         marked = self._marked(text)
         tokens, truncated = self.source.first_tokens(marked.text)
         # A model trained on sentences often translates only the first of several lines.
-        several_lines = tf.strings.regex_full_match(text, rf"(?s).*\S.*{BREAK}.*\S.*")
+        several_lines = tf.strings.regex_full_match(marked.text, rf"(?s).*\S.*{BREAK}.*\S.*")
         source_ids, limits = self._search_inputs(tokens)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         return source_ids, limits, text, lengths, truncated | several_lines, *marked
