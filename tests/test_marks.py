@@ -118,6 +118,8 @@ def test_spaces_inside_of_a_pair_go_to_its_outside(text, expected):
         # What would be read as one piece.
         ("%NAME of a@b.org", "von.[1]10[0]20 Grad", "von. a@b.org 10 %NAME 20 Grad", False),
         ("写书？%NAME 和 %VERSION", "好。[0][1]", "好。%NAME %VERSION", False),
+        ("%d%% of %NAME at %HOST", "Zu [0][1] [2][3]", "Zu %d%% %NAME %HOST", False),
+        ("{n} files", "%[0] dosya", "% {n} dosya", False),
         ("{a} files", "[0]s Dateien", "{a}s Dateien", False),
         (f"a {VERBATIM[0]}file{VERBATIM[1]}", "[0]lar", "filelar", False),
     ],
@@ -143,6 +145,11 @@ def test_pairs_have_marks_where_both_sides_have_a_piece_equally_often():
     text = MarkedText(tt.ParallelText(*zip(*expected, strict=True)), FEW)
     assert [tuple(map(shown, pair)) for pair in text] == [*expected.values()]
     assert text.fingerprint != MarkedText(text.text, Marks(4, "x")).fingerprint
+
+
+def test_an_own_pattern_may_find_percentages():
+    marked = Marks(4, r"\d+%").mark(tf.constant(["Save 50% now"]))
+    assert marked.pieces.numpy()[0, 0] == b"50%" and b"%" not in marked.text.numpy()[0]
 
 
 @pytest.mark.parametrize(("pattern", "message"), [("(", "RE2"), ("x*", "matches an empty text")])

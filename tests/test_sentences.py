@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tf_transformer.inference.sentences import has_several, split_sentences
+from tf_transformer.inference.sentences import has_several, split_lines, split_sentences
 
 # Unicode's white space; that of `str.isspace` has four control characters more.
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -198,6 +198,14 @@ def test_every_line_break_ends_a_sentence():
     for text in ("a", "Mr.", "1.", "J.", "am 3.", "no."):
         for end in ("\n", "\r\n", "\r", "\n\n", " \n ", "\x85", "\u2028", "\u2029", "\v", "\f"):
             assert split(text + end + "x") == [("", [(text, end), ("x", "")])]
+
+
+def test_pieces_of_an_own_pattern_stay_as_they_are():
+    sentences = ["Ab [[cd \n ef. Gh]] <a title='I. Jk'>lm</a> no.", "Pq"]
+    found = split_lines(tf.constant([" \n ".join(sentences)]), True, r"(?s)\[\[.*?\]\]|<b>")
+    assert [
+        sentence.decode() for [*row] in found.sentences.to_list() for sentence in row
+    ] == sentences
 
 
 def test_bytes_that_are_not_utf8_are_replaced():

@@ -41,9 +41,8 @@ _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
 _NOT_CLOSING = f"(?:{PLAIN_PATTERN}|{OPENING_PATTERN})"
 _TEXT_END = r"\p{N}_\p{Pe}.!?…。！？"
-# Text that has a space between itself and the next piece. Scripts without spaces have none, and
-# Arabic and Hebrew join some words.
-_SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
+# Text that has a space between itself and the next piece, or would be read as a part of it.
+_SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}$#%@{{]"
 # A text without letters beside its marks, or without any visible character.
 NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
@@ -189,42 +188,42 @@ class Marks:
         """
         is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
         # What is beside a piece in the translation alone would be read as a part of it.
-        for before in (_SPACED, PLAIN_PATTERN):
-            joins = tf.strings.regex_full_match(marked.text, f"(?s).*{before}{_NOT_CLOSING}.*")
-            apart = texts
-            for _ in range(2):  # of [0][1][2], the first two are matched first
-                apart = tf.strings.regex_replace(apart, f"({before})({_NOT_CLOSING})", r"\1 \2")
-            texts = tf.where((is_kept | joins)[:, None], texts, apart)
+        joins = tf.strings.regex_full_match(marked.text, f"(?s).*{_SPACED}{_NOT_CLOSING}.*")
+        apart = tf.strings.regex_replace(texts, f"({_SPACED})({_NOT_CLOSING})", r"\1 \2")
+        texts = tf.where(joins[:, None], texts, apart)
         texts = tf.strings.regex_replace(texts, rf"({OPENING_PATTERN})\s", r"\1")
         texts = tf.where(is_kept[:, None], marked.text[:, None], texts)
-        joins = tf.strings.regex_full_match(marked.text, rf"(?s).*{PLAIN_PATTERN}\w.*")
-        return self.put_back(texts, marked.pieces, ~(is_kept | joins))
+        return self.put_back(texts, marked.pieces, marked.text)
 
     def put_back(
-        self, texts: tf.Tensor, pieces: tf.Tensor, keep_apart: tf.Tensor | bool = False
+        self, texts: tf.Tensor, pieces: tf.Tensor, source: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Put pieces, string `(B, M)`, in place of the marks in texts or subwords `(B, n)`.
 
-        Where `keep_apart`, bool `(B,)`, a space goes between a piece that is no term and a letter
-        or digit after it, if both are of ASCII.
+        Given the marked source, string `(B,)`, a space goes between two pieces that it does not
+        join, and if it joins none to a letter, between a piece that is no term and a letter or
+        digit after it, if both are of ASCII.
         """
         rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
-        flat = tf.reshape(texts, [-1])
-        cut = tf.strings.regex_replace(flat, f"({RESERVED_PATTERN})", CUT + rb"\1" + CUT)
-        parts = Parts(tf.strings.split(cut, CUT))
+        parts, pairs = _at_marks(tf.reshape(texts, [-1]))
         equal = parts.flat[:, None] == self._all
         row = tf.gather(rows, parts.rows.value_rowids())
         found = tf.gather_nd(pieces, tf.stack([row, tf.argmax(equal, axis=1)], axis=1))
         is_mark = tf.reduce_any(equal, axis=1)
         found = tf.where(is_mark, found, parts.flat)
-        is_apart = is_mark & tf.gather(tf.broadcast_to(keep_apart, tf.shape(texts)[:1]), row)
-        for part, pattern in (
-            (found, r"(?s).*\w"),
-            (found, self.pattern),
-            (tf.roll(found, -1, 0), r"(?s)\w.*"),
-        ):
-            is_apart &= tf.strings.regex_full_match(part, pattern)
-        found = tf.where(is_apart, found + " ", found)
+        if source is not None:
+            of_source, joined = _at_marks(source)
+            joined = of_source.rows.with_flat_values(joined).to_tensor("")
+            is_apart = (pairs != "") & ~tf.reduce_any(tf.gather(joined, row) == pairs[:, None], 1)
+            joins = tf.strings.regex_full_match(source, rf"(?s).*{PLAIN_PATTERN}\w.*")
+            is_part = ~tf.gather(joins, row)
+            for part, pattern in (
+                (found, r"(?s).*\w"),
+                (found, self.pattern),
+                (tf.roll(found, -1, 0), r"(?s)\w.*"),
+            ):
+                is_part &= tf.strings.regex_full_match(part, pattern)
+            found = tf.where(is_mark & (is_apart | is_part), found + " ", found)
         return tf.reshape(parts.joined(found), tf.shape(texts))
 
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
@@ -247,7 +246,8 @@ class Marks:
 
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""
-        text = tf.strings.regex_replace(text, _PERCENTAGE, rf"\1{_PERCENT}\2")
+        if self.pattern == PIECES:
+            text = tf.strings.regex_replace(text, _PERCENTAGE, rf"\1{_PERCENT}\2")
         cut = tf.strings.regex_replace(text, self._pattern, CUT + rb"\1" + CUT)
         return Parts(tf.strings.split(tf.strings.regex_replace(cut, _PERCENT, "%"), CUT))
 
@@ -303,6 +303,19 @@ class Marks:
         is_here = columns[:, :, None] == tf.range(len(self._all))
         found = tf.gather(_plain(pieces), tf.argmax(is_here, axis=1), batch_dims=1)
         return tf.where(tf.reduce_any(is_here, axis=1), found, "")
+
+
+def _at_marks(text: tf.Tensor) -> tuple[Parts, tf.Tensor]:
+    """Return texts `(B,)` cut at marks, and for each part, if it is a plain mark, the two it joins.
+
+    The marks are as text, string `(N,)`; empty unless a plain or opening mark follows at once.
+    """
+    cut = tf.strings.regex_replace(text, f"({RESERVED_PATTERN})", CUT + rb"\1" + CUT)
+    parts = Parts(tf.strings.split(cut, CUT))
+    touches = parts.is_piece & (tf.roll(parts.flat, -1, 0) == "")
+    pairs = tf.where(touches, parts.flat + tf.roll(parts.flat, -2, 0), "")
+    is_pair = tf.strings.regex_full_match(pairs, f"{PLAIN_PATTERN}{_NOT_CLOSING}")
+    return parts, tf.where(is_pair, pairs, "")
 
 
 def _spaced(text: tf.Tensor) -> tf.Tensor:

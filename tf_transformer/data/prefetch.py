@@ -1,5 +1,6 @@
 """Results for the next epoch, made in the background while the last ones are used."""
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.pool
@@ -38,7 +39,8 @@ class OtherProcess:
     function, and sees no GPU.
 
     Raises:
-        ChildProcessError: The process was killed, for want of memory for example.
+        ChildProcessError: The process was killed, or the function raised an error that is no
+            `InputError` or `OSError`.
     """
 
     def __init__(self, function: Callable[[int], Any]) -> None:
@@ -46,17 +48,18 @@ class OtherProcess:
 
     def __call__(self, epoch: int) -> Any:
         if self._connection is None:
-            context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-            self._connection, theirs = context.Pipe()
             # Pickled here, since unpickling calls TensorFlow, which would take memory of a GPU.
-            arguments = pickle.dumps(self._function), theirs
-            context.Process(target=_answer, args=arguments, daemon=True).start()
+            pickled = pickle.dumps(self._function)
+            context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+            ours, theirs = context.Pipe()
+            context.Process(target=_answer, args=(pickled, theirs), daemon=True).start()
             theirs.close()
+            self._connection = ours
         try:
             self._connection.send(epoch)
             result = self._connection.recv()
         except (EOFError, OSError):
-            message = "The process that adds noise was killed, perhaps for want of memory."
+            message = "The process that adds noise was killed, or failed as it says above."
             raise ChildProcessError(message) from None
         if isinstance(result, Exception):
             raise result
@@ -68,12 +71,11 @@ def _answer(pickled: bytes, connection: multiprocessing.connection.Connection) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides when to end
     tf.config.set_visible_devices([], "GPU")
     function = pickle.loads(pickled)
-    try:
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
+            epoch = connection.recv()
             try:
-                result = function(connection.recv())
-            except InputError as error:
+                result = function(epoch)
+            except (InputError, OSError) as error:
                 result = error
             connection.send(result)
-    except (EOFError, OSError):  # of the connection
-        pass

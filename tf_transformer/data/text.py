@@ -252,7 +252,6 @@ class TextFiles(StoredPairs):
                     f"regular file"
                 )
         self._stamps = {}
-        self._observers = observers
         self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
         if self.is_known:
             self._stamps = dict(zip(paths, map(_Stamp._make, known["files"].values()), strict=True))
@@ -262,6 +261,7 @@ class TextFiles(StoredPairs):
             self.fingerprint = known["fingerprint"]
             return
         self._stamps = {path: _Stamp.of(path) for path in paths}
+        self._observers = observers
         self._read_all(" and ".join(str(s) for s in (source, target) if s))
         self._observers = ()
 

@@ -165,7 +165,8 @@ class TokenBatches:
             mark_practice: Probability for `practise_marks`, drawn anew in each epoch.
             row_length: See the constructor; at least `max_length`.
             in_process: Whether noise and practice are made in a process of their own, for GPUs,
-                which would otherwise wait for Python's lock. The text must be picklable then.
+                which would otherwise wait for Python's lock. The text must be picklable then, and a
+                script needs `if __name__ == "__main__":`.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.

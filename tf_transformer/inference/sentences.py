@@ -180,9 +180,14 @@ def split_sentences(text: tf.Tensor, within_lines: bool = True, pieces: str = PI
     Args:
         text: string `(B,)`. Bytes that are not UTF-8 become U+FFFD.
         within_lines: Whether a line may have several sentences; otherwise each line is one.
-        pieces: A regular expression of RE2 that finds text in which no sentence ends.
+        pieces: A regular expression of RE2 that finds text in which no sentence ends, beside what
+            `PIECES` finds.
     """
-    text, hidden = _hidden(valid_utf8(text), pieces)
+    return _sentences(*_hidden(valid_utf8(text), pieces), within_lines)
+
+
+def _sentences(text: tf.Tensor, hidden: tf.Tensor, within_lines: bool) -> Sentences:
+    """Split texts, of which pieces are hidden, into sentences, and show the pieces again."""
     lines = tf.strings.split(_rewritten(text, _LINES), _MARK)
     lines = _rewritten(lines, _RULES if within_lines else ())
     parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
@@ -201,6 +206,7 @@ def _hidden(text: tf.Tensor, pieces: str) -> tuple[tf.Tensor, tf.Tensor]:
 
     Tags without attributes stay, since the rules know them.
     """
+    pieces = pieces if pieces == PIECES else f"(?:{pieces})|{PIECES}"
     found = tf.strings.regex_replace(text, f"({_VERBATIM}|{pieces})", _CUT + rb"\1" + _CUT)
     parts = Parts(tf.strings.split(found, _CUT))
     is_hidden = parts.is_piece & ~tf.strings.regex_full_match(parts.flat, TAG)
@@ -219,8 +225,8 @@ def _shown(text: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
 def split_lines(text: tf.Tensor, within_lines: bool = True, pieces: str = PIECES) -> Sentences:
     r"""Split texts as `split_sentences`, without white space at their ends and around `"\n"`."""
     ends = rf"{_W_IN_LINE}*(?:^|(\n)|$){_W_IN_LINE}*"
-    text = tf.strings.regex_replace(valid_utf8(text), ends, r"\1")
-    return split_sentences(text, within_lines, pieces)
+    text, hidden = _hidden(valid_utf8(text), pieces)
+    return _sentences(tf.strings.regex_replace(text, ends, r"\1"), hidden, within_lines)
 
 
 def has_several(text: tf.Tensor) -> tf.Tensor:
