@@ -120,6 +120,7 @@ def test_spaces_inside_of_a_pair_go_to_its_outside(text, expected):
         ("写书？%NAME 和 %VERSION", "好。[0][1]", "好。%NAME %VERSION", False),
         ("%d%% of %NAME at %HOST", "Zu [0][1] [2][3]", "Zu %d%% %NAME %HOST", False),
         ("{n} files", "%[0] dosya", "% {n} dosya", False),
+        ("$(N) files", "%[0] dosya", "%$(N) dosya", False),
         ("{a} files", "[0]s Dateien", "{a}s Dateien", False),
         (f"a {VERBATIM[0]}file{VERBATIM[1]}", "[0]lar", "filelar", False),
     ],

@@ -41,8 +41,9 @@ _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
 _PERCENT = "\uf4ff"
 _NOT_CLOSING = f"(?:{PLAIN_PATTERN}|{OPENING_PATTERN})"
 _TEXT_END = r"\p{N}_\p{Pe}.!?…。！？"
-# Text that has a space between itself and the next piece, or would be read as a part of it.
-_SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}$#%@{{]"
+# Text that has a space between itself and the next piece.
+_SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
+_SIGN = "[$#%@]"  # which may begin a piece
 # A text without letters beside its marks, or without any visible character.
 NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
@@ -201,8 +202,9 @@ class Marks:
         """Put pieces, string `(B, M)`, in place of the marks in texts or subwords `(B, n)`.
 
         Given the marked source, string `(B,)`, a space goes between two pieces that it does not
-        join, and if it joins none to a letter, between a piece that is no term and a letter or
-        digit after it, if both are of ASCII.
+        join. If it joins none to a letter, a space goes between a piece that is no term and a
+        letter or digit after it, if both are of ASCII; and if none to a sign, between a sign and a
+        piece that would be another piece together.
         """
         rows = tf.repeat(tf.range(tf.shape(texts)[0], dtype=tf.int64), tf.shape(texts)[1])
         parts, pairs = _at_marks(tf.reshape(texts, [-1]))
@@ -215,6 +217,11 @@ class Marks:
             of_source, joined = _at_marks(source)
             joined = of_source.rows.with_flat_values(joined).to_tensor("")
             is_apart = (pairs != "") & ~tf.reduce_any(tf.gather(joined, row) == pairs[:, None], 1)
+            before = tf.roll(found, 1, 0)
+            sign = tf.strings.regex_replace(before, f"(?s)^(?:.*({_SIGN})|.*)$", r"\1")
+            joins = tf.strings.regex_full_match(source, f"(?s).*{_SIGN}{PLAIN_PATTERN}.*")
+            is_other = tf.strings.regex_full_match(sign + found, f"(?s)(?:{self.pattern}).*")
+            is_other &= is_mark & (sign != "") & ~tf.gather(joins, row)
             joins = tf.strings.regex_full_match(source, rf"(?s).*{PLAIN_PATTERN}\w.*")
             is_part = ~tf.gather(joins, row)
             for part, pattern in (
@@ -224,6 +231,7 @@ class Marks:
             ):
                 is_part &= tf.strings.regex_full_match(part, pattern)
             found = tf.where(is_mark & (is_apart | is_part), found + " ", found)
+            found = tf.where(is_other, " " + found, found)
         return tf.reshape(parts.joined(found), tf.shape(texts))
 
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
