@@ -214,25 +214,32 @@ class Marks:
         is_mark = tf.reduce_any(equal, axis=1)
         found = tf.where(is_mark, found, parts.flat)
         if source is not None:
-            of_source, joined = _at_marks(source)
-            joined = of_source.rows.with_flat_values(joined).to_tensor("")
-            is_apart = (pairs != "") & ~tf.reduce_any(tf.gather(joined, row) == pairs[:, None], 1)
-            before = tf.roll(found, 1, 0)
-            sign = tf.strings.regex_replace(before, f"(?s)^(?:.*({_SIGN})|.*)$", r"\1")
-            joins = tf.strings.regex_full_match(source, f"(?s).*{_SIGN}{PLAIN_PATTERN}.*")
-            is_other = tf.strings.regex_full_match(sign + found, f"(?s)(?:{self.pattern}).*")
-            is_other &= is_mark & (sign != "") & ~tf.gather(joins, row)
-            joins = tf.strings.regex_full_match(source, rf"(?s).*{PLAIN_PATTERN}\w.*")
-            is_part = ~tf.gather(joins, row)
-            for part, pattern in (
-                (found, r"(?s).*\w"),
-                (found, self.pattern),
-                (tf.roll(found, -1, 0), r"(?s)\w.*"),
-            ):
-                is_part &= tf.strings.regex_full_match(part, pattern)
-            found = tf.where(is_mark & (is_apart | is_part), found + " ", found)
-            found = tf.where(is_other, " " + found, found)
+            found = tf.where(is_mark, self._kept_apart(found, pairs, source, row), found)
         return tf.reshape(parts.joined(found), tf.shape(texts))
+
+    def _kept_apart(
+        self, found: tf.Tensor, pairs: tf.Tensor, source: tf.Tensor, row: tf.Tensor
+    ) -> tf.Tensor:
+        """Return parts `(N,)` with a space where two of them would make another piece."""
+
+        def joins(pattern: str) -> tf.Tensor:
+            """Return whether the source of each part has such a place, bool `(N,)`."""
+            return tf.gather(tf.strings.regex_full_match(source, f"(?s).*{pattern}.*"), row)
+
+        def matches(text: tf.Tensor, pattern: str) -> tf.Tensor:
+            return tf.strings.regex_full_match(text, f"(?s)(?:{pattern})")
+
+        of_source, joined = _at_marks(source)
+        joined = of_source.rows.with_flat_values(joined).to_tensor("")
+        is_new = (pairs != "") & ~tf.reduce_any(tf.gather(joined, row) == pairs[:, None], axis=1)
+        before, after = tf.roll(found, 1, 0), tf.roll(found, -1, 0)
+        sign = tf.strings.regex_replace(before, f"(?s)^(?:.*({_SIGN})|.*)$", r"\1")
+        is_other = (sign != "") & matches(sign + found, f"(?:{self.pattern}).*")
+        is_other &= ~joins(_SIGN + PLAIN_PATTERN)
+        is_part = matches(found, self.pattern) & matches(found, r".*\w") & matches(after, r"\w.*")
+        is_part &= ~joins(rf"{PLAIN_PATTERN}\w")
+        found = tf.where(is_other, " " + found, found)
+        return tf.where(is_new | is_part, found + " ", found)
 
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         """Return whether texts `(B, n)` of each source have other pieces, or not as often.
