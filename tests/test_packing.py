@@ -99,16 +99,17 @@ def test_a_side_that_fits_in_no_row_is_an_error():
         packed([(32, 3)])
 
 
-@pytest.mark.parametrize("name", ["transformer", "post-norm", "learned", "no source end"])
-def test_a_model_reads_each_pair_as_if_it_were_alone(name):
+@pytest.mark.parametrize("architecture", ["transformer", "prefix_lm", "causal_lm"])
+@pytest.mark.parametrize("name", ["plain", "post-norm", "learned", "no source end"])
+def test_a_model_reads_each_pair_as_if_it_were_alone(architecture, name):
     other = {"norm_first": False} if "post" in name else {}
-    other |= {"positions": "learned", "max_positions": 16} if "learned" in name else {}
+    other |= {"positions": "learned", "max_positions": 40} if "learned" in name else {}
     random, size = np.random.default_rng(1), 40
     lengths = [(source + 1, target) for source, target in random_lengths(30)]
     text = make_text(lengths)
     text.ids = random.integers(FIRST_ID, size, len(text.ids)).astype("int32")
     sizes = {"source_vocab_size": size, "target_vocab_size": size}
-    model = build_model(small_config("transformer", **sizes, pad_id=PAD, **other))
+    model = build_model(small_config(architecture, **sizes, pad_id=PAD, **other))
     ends = {"source_eos_id": PAD} if name == "no source end" else {}
     batches = packed(lengths, text=text, **ends)
     seen = 0
@@ -128,11 +129,11 @@ def test_a_model_reads_each_pair_as_if_it_were_alone(name):
     assert seen == 30
 
 
-@pytest.mark.parametrize("architecture", ["luong", "prefix_lm", "masked_lm"])
+@pytest.mark.parametrize("architecture", ["luong", "permutation_lm", "masked_lm"])
 def test_other_models_refuse_packed_rows(architecture):
     batches = packed(random_lengths(9))
     inputs, _ = batches.batch(batches.batch_indices(0)[0])
-    with pytest.raises(ValueError, match="only a Transformer takes packed rows"):
+    with pytest.raises(ValueError, match="this model takes no packed rows"):
         small_model(architecture)(inputs)
 
 

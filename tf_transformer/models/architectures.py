@@ -23,8 +23,6 @@ class Architecture(NamedTuple):
     trains_on_text: bool = False
     # Whether the model can translate, rather than only score text.
     translates: bool = True
-    # Whether training can pack several pairs into a row.
-    packs: bool = False
 
     def model(self) -> type:
         """Return the class of the model by its public name; the first call imports Keras."""
@@ -53,7 +51,6 @@ ARCHITECTURES: dict[str, Architecture] = {
             "base": _sizes(6, 512, 2048, 8),  # Vaswani et al. 2017
             "big": _sizes(6, 1024, 4096, 16),  # Vaswani et al. 2017
         },
-        packs=True,
     ),
     "sutskever": Architecture(model_configs.SutskeverConfig, _TINY_LSTM),
     "cho": Architecture(model_configs.ChoConfig, _TINY_GRU),

@@ -156,11 +156,19 @@ class SequenceModel(keras.Model):
         return {**super().get_config(), "config": self.config.to_dict(), "quantized": parts}
 
 
+def packed_sides(inputs: Inputs) -> list[list[Tensor]] | None:
+    """Return ids, segments and positions of source and target, each int `(B, L)`, if packed."""
+    if not (isinstance(inputs, Mapping) and "source_segments" in inputs):
+        return None
+    names = "ids", "segments", "positions"
+    return [[inputs[f"{side}_{name}"] for name in names] for side in ("source", "target")]
+
+
 def split_inputs(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Return source ids and target ids from the inputs of a model that takes no packed rows."""
     if not isinstance(inputs, Mapping):
         source_ids, target_ids = inputs
         return source_ids, target_ids
-    if "source_segments" in inputs:  # the model would mix up their pairs, silently
-        raise ValueError("only a Transformer takes packed rows; make batches without row_length.")
+    if packed_sides(inputs):  # the model would mix up their pairs, silently
+        raise ValueError("this model takes no packed rows; make batches without row_length.")
     return inputs["source_ids"], inputs["target_ids"]

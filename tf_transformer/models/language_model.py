@@ -13,13 +13,13 @@ from keras import ops
 
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.kv_cache import Cache
-from tf_transformer.layers.masks import causal_mask, permutation_mask
+from tf_transformer.layers.masks import causal_mask, permutation_mask, segment_mask
 from tf_transformer.layers.norm import LayerNorm
 from tf_transformer.layers.output import OutputTransform
 from tf_transformer.layers.positions import token_embedding
 from tf_transformer.layers.prefix_decoder import PrefixLayer, PrefixStack
 from tf_transformer.models import model_configs
-from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
+from tf_transformer.models.base import Inputs, SequenceModel, packed_sides, split_inputs
 
 SOURCE, TARGET = 0, 1
 
@@ -77,8 +77,8 @@ class LanguageModel(SequenceModel):
         """Return the number of real tokens in each row, int32 `(B,)`."""
         return ops.sum(ops.cast(self._is_real(token_ids), "int32"), axis=1)
 
-    def _embed_source(self, source_ids: Tensor) -> Tensor:
-        return self._in_segment(SOURCE, self.source_embedding(source_ids))
+    def _embed_source(self, source_ids: Tensor, positions: Tensor | None = None) -> Tensor:
+        return self._in_segment(SOURCE, self.source_embedding(source_ids, positions))
 
     def _embed_target(self, target_ids: Tensor, first: Tensor) -> Tensor:
         """Embed target tokens `(B, T)`, whose rows start at the positions `first` `(B,)`."""
@@ -138,7 +138,20 @@ class GenerativeLanguageModel(LanguageModel):
         self, inputs: Inputs, training: bool | None
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Return the output of a call, and the attention weights from target to both sides."""
-        source_ids, target_ids = split_inputs(inputs)
+        sides = packed_sides(inputs) if self.config.packs else None
+        source_ids, target_ids = (side[0] for side in sides) if sides else split_inputs(inputs)
+        parts = self._embed_packed(*sides) if sides else self._embed_padded(source_ids, target_ids)
+        prefix, target, mask = parts
+        hidden, weights = self._read([prefix, target], mask, training)
+        size = ops.shape(prefix)[1]
+        before = size - ops.shape(source_ids)[1]
+        return self.output_projection(hidden[:, size:]), {
+            "decoder": [layer[:, :, size:, size:] for layer in weights],
+            "cross": [_distribution(layer[:, :, size:, before:size]) for layer in weights],
+        }
+
+    def _embed_padded(self, source_ids: Tensor, target_ids: Tensor) -> tuple[Tensor, ...]:
+        """Return the embedded prefix and target of each pair, and the mask of both joined."""
         prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, target_ids[:, :1])
         target, size = self._embed_target(target_ids, start), ops.shape(prefix)[1]
         if first is not None:
@@ -152,13 +165,36 @@ class GenerativeLanguageModel(LanguageModel):
         mask = causal_mask(ops.shape(of_prefix)[2])
         if not self.prefix_is_causal:
             mask = ops.logical_or(mask, in_prefix)
-        mask = ops.logical_and(mask, ops.where(in_prefix[:, None], of_prefix, of_target))
-        hidden, weights = self._read([prefix, target], mask, training)
-        before = size - ops.shape(source_ids)[1]
-        return self.output_projection(hidden[:, size:]), {
-            "decoder": [layer[:, :, size:, size:] for layer in weights],
-            "cross": [_distribution(layer[:, :, size:, before:size]) for layer in weights],
-        }
+        return (
+            prefix,
+            target,
+            ops.logical_and(mask, ops.where(in_prefix[:, None], of_prefix, of_target)),
+        )
+
+    def _embed_packed(self, of_source: list[Tensor], of_target: list[Tensor]) -> tuple[Tensor, ...]:
+        """Return what `_embed_padded` does of rows of several pairs."""
+        source_ids, source, source_positions = of_source
+        target_ids, target, positions = of_target
+        in_source, seen = segment_mask(source, source), segment_mask(target, source)
+        start = ops.sum(ops.cast(seen, "int32"), axis=2)  # the tokens of the source
+        if self.prefix_is_causal:
+            # The begin token moves the source on by one, and its end falls out.
+            moved = ops.roll(source_ids, 1, axis=1)
+            source_ids = ops.where(ops.equal(source_positions, 0), self.config.bos_id, moved)
+            in_source = ops.logical_and(in_source, causal_mask(ops.shape(source)[1]))
+            start = start - 1
+            is_last = ops.equal(source_positions[:, None], start[..., None])
+            is_last = ops.logical_and(seen, is_last)
+            seen = ops.logical_and(seen, ops.logical_not(is_last))
+        prefix = self._embed_source(source_ids, source_positions)
+        x = self._in_segment(TARGET, self.target_embedding(target_ids, start + positions))
+        if self.prefix_is_causal:  # the last token of the prompt is the target's first input
+            first = ops.matmul(ops.cast(is_last, prefix.dtype), prefix)
+            x = ops.where(ops.equal(positions, 0)[..., None], first, x)
+        own = ops.logical_and(segment_mask(target, target), causal_mask(ops.shape(target)[1]))
+        no_target = ops.zeros_like(ops.swapaxes(seen, 1, 2))
+        rows = [ops.concatenate(row, axis=2) for row in ((in_source, no_target), (seen, own))]
+        return prefix, x, ops.concatenate(rows, axis=1)
 
     def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
         """Read the source and return the cache for the first step, as in `Transformer`."""

@@ -38,6 +38,7 @@ class ModelConfig:
     pad_id: NonNegativeInt = 0
     # The number of learned positions; None for no limit.
     position_limit: ClassVar[int | None] = None
+    packs: ClassVar[bool] = False  # whether the model takes packed rows
 
     @model_validator(mode="after")
     def _check_vocabularies(self) -> "ModelConfig":
@@ -125,6 +126,7 @@ class TransformerConfig(AttentionConfig):
     matrix even if the source has its own (Press & Wolf 2016).
     """
 
+    packs: ClassVar[bool] = True
     num_layers: PositiveInt = setting(6, "layers of the encoder, and of the decoder unless given")
     decoder_layers: PositiveInt | None = setting(None, "decoder layers; default: the encoder's")
     tie_output: bool = setting(False, "one matrix for target and output; the source has its own")
@@ -153,11 +155,17 @@ class PrefixLanguageModelConfig(LanguageModelConfig):
     begin_source: bool = setting(False, "put the begin token before the source, not the target")
     bos_id: NonNegativeInt = 2
 
+    @property
+    def packs(self) -> bool:
+        """Whether the model takes packed rows, in which a begin token has no place of its own."""
+        return not self.begin_source
+
 
 @dataclass(frozen=True, config=CHECKED)
 class CausalLanguageModelConfig(LanguageModelConfig):
     """The configuration of a `CausalLanguageModel`; targets begin with `bos_id`."""
 
+    packs: ClassVar[bool] = True
     bos_id: NonNegativeInt = 2
 
 

@@ -1,7 +1,5 @@
 """The Transformer: a sequence-to-sequence model based on attention alone."""
 
-from collections.abc import Mapping
-
 import keras
 
 from tf_transformer.layers.base import Int, Tensor, built
@@ -10,10 +8,8 @@ from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import Cache
 from tf_transformer.layers.masks import padding_mask, segment_mask
 from tf_transformer.layers.positions import token_embedding
-from tf_transformer.models.base import Inputs, SequenceModel, split_inputs
+from tf_transformer.models.base import Inputs, SequenceModel, packed_sides, split_inputs
 from tf_transformer.models.model_configs import TransformerConfig
-
-_OF_PACKED = "ids", "segments", "positions"  # what each side of packed rows has
 
 
 @keras.saving.register_keras_serializable(package="tf_transformer")
@@ -56,9 +52,8 @@ class Transformer(SequenceModel):
     def call(
         self, inputs: Inputs, training: bool | None = None, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, list[Tensor]]]:
-        if isinstance(inputs, Mapping) and "source_segments" in inputs:
-            source_ids, source, source_positions = (inputs[f"source_{n}"] for n in _OF_PACKED)
-            target_ids, target, target_positions = (inputs[f"target_{n}"] for n in _OF_PACKED)
+        if sides := packed_sides(inputs):
+            (source_ids, source, source_positions), (target_ids, target, target_positions) = sides
             mask, own, across = (
                 segment_mask(*sides)
                 for sides in ((source, source), (target, target), (target, source))

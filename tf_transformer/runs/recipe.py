@@ -160,7 +160,7 @@ def choose(config: RunConfig, facts: Facts) -> Choices:
     has_marks = translates(config) and data.corpus not in ("copy", "reverse") and has_room
     marks, practice = (16, 0.05 if noise else 0.0) if has_marks else (0, 0.0)
     row_length = 0
-    if facts.gpus and ARCHITECTURES[config.architecture].packs:
+    if facts.gpus and config.model.packs and data.has_sources:  # else one side would be empty
         batch_tokens = config_so_far.data.batch_tokens
         row_length = min(batch_tokens, max(_ROW_LENGTH, data.max_length))
     is_packed = (row_length if data.row_length is None else data.row_length) > 0
