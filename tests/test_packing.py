@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_models import small_config, small_model
+from small_models import small_config
 from test_token_batches import BOS, EOS, FIRST_ID, PAD, make_text, pair_lengths, random_lengths
 
 from tf_transformer.data.packing import PACKED_INPUTS, pack
@@ -129,12 +129,20 @@ def test_a_model_reads_each_pair_as_if_it_were_alone(architecture, name):
     assert seen == 30
 
 
-@pytest.mark.parametrize("architecture", ["luong", "permutation_lm", "masked_lm"])
-def test_other_models_refuse_packed_rows(architecture):
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [
+        ("luong", {}),
+        ("permutation_lm", {}),
+        ("masked_lm", {}),
+        ("prefix_lm", {"begin_source": True}),
+    ],
+)
+def test_other_models_refuse_packed_rows(architecture, settings):
     batches = packed(random_lengths(9))
     inputs, _ = batches.batch(batches.batch_indices(0)[0])
     with pytest.raises(ValueError, match="this model takes no packed rows"):
-        small_model(architecture)(inputs)
+        build_model(small_config(architecture, **settings))(inputs)
 
 
 def test_a_batch_may_be_of_empty_rows():

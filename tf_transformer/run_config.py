@@ -86,7 +86,8 @@ class RunConfig:
             needed = self.model.num_positions(self.data.max_length)
             raise ValueError(f"{lack} Set max_positions={needed}, or a smaller max_length.")
         if self.data.row_length and not self.model.packs:
-            raise ValueError(f"row_length packs no rows for {self.architecture}. Set it to 0.")
+            of = " with begin_source" if getattr(self.model, "begin_source", False) else ""
+            raise ValueError(f"row_length packs no rows for {self.architecture}{of}. Set it to 0.")
         able = [name for name, row in ARCHITECTURES.items() if row.trains_on_text]
         if not self.data.has_sources and self.architecture not in able:
             raise ValueError(

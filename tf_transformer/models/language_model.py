@@ -182,15 +182,17 @@ class GenerativeLanguageModel(LanguageModel):
             moved = ops.roll(source_ids, 1, axis=1)
             source_ids = ops.where(ops.equal(source_positions, 0), self.config.bos_id, moved)
             in_source = ops.logical_and(in_source, causal_mask(ops.shape(source)[1]))
-            start = start - 1
+            start = ops.maximum(start - 1, 0)
             is_last = ops.equal(source_positions[:, None], start[..., None])
             is_last = ops.logical_and(seen, is_last)
             seen = ops.logical_and(seen, ops.logical_not(is_last))
         prefix = self._embed_source(source_ids, source_positions)
         x = self._in_segment(TARGET, self.target_embedding(target_ids, start + positions))
         if self.prefix_is_causal:  # the last token of the prompt is the target's first input
-            first = ops.matmul(ops.cast(is_last, prefix.dtype), prefix)
-            x = ops.where(ops.equal(positions, 0)[..., None], first, x)
+            column = ops.argmax(ops.cast(is_last, "int32"), axis=2)
+            first = ops.take_along_axis(prefix, column[..., None], axis=1)
+            is_first = ops.logical_and(ops.equal(positions, 0), ops.any(is_last, axis=2))
+            x = ops.where(is_first[..., None], first, x)
         own = ops.logical_and(segment_mask(target, target), causal_mask(ops.shape(target)[1]))
         no_target = ops.zeros_like(ops.swapaxes(seen, 1, 2))
         rows = [ops.concatenate(row, axis=2) for row in ((in_source, no_target), (seen, own))]
@@ -237,7 +239,8 @@ class PrefixLanguageModel(GenerativeLanguageModel):
     stands in front of the source, and the end token of the source is the input from which the
     first target token is predicted. Otherwise the begin token stands in front of the target.
 
-    Args, call arguments and returns: as in `SequenceModel`, with a `PrefixLanguageModelConfig`.
+    Args, call arguments and returns: as in `SequenceModel`, with a `PrefixLanguageModelConfig`. The
+        inputs may be packed, see `Transformer`, but not with `begin_source`.
         With `return_attention_scores` a call also returns a dict of two lists with the weights of
         each layer: `decoder` `(B, H, T, T)`, from target to target, and `cross` `(B, H, T, S)`,
         from target to source. One softmax covers both, and `cross` is then scaled so that its rows
@@ -282,8 +285,9 @@ class CausalLanguageModel(GenerativeLanguageModel):
     that of the target, not of the prompt.
 
     Args, call arguments and returns: as in `SequenceModel`, with a `CausalLanguageModelConfig`. The
-        target starts with `config.bos_id`, which is embedded as part of the prompt. The logits at 0
-        follow the prompt's last token, which is the begin token if the source is empty.
+        inputs may be packed, see `Transformer`. The target starts with `config.bos_id`, which is
+        embedded as part of the prompt. The logits at 0 follow the prompt's last token, which is the
+        begin token if the source is empty.
 
     Example:
         >>> config = tt.CausalLanguageModelConfig(100, 100, num_layers=1, d_model=8, num_heads=2)
