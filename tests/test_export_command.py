@@ -59,8 +59,7 @@ def export(tmp_path, monkeypatch):
     saved = []
 
     def look(module, path, version, manifest, overwrite):
-        settings = module.settings.items()
-        saved.append({name: float(value.numpy()) for name, value in settings})
+        saved.append({name: value.numpy() for name, value in module.settings.items()})
         saved.append(json.loads(json.dumps(manifest)))
         return "saved"
 
