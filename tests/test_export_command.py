@@ -8,6 +8,7 @@ from commands import assert_one_line, lines_of, log_of
 
 import tf_transformer as tt
 from tf_transformer import cli
+from tf_transformer.data.pieces import PIECES
 from tf_transformer.export.manifest import read_manifest, verify_files
 from tf_transformer.export.run_export import _languages
 from tf_transformer.export.search_tuning import SearchChoice, choose_search
@@ -154,7 +155,7 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
     penalty = pytest.approx(length_penalty)
     assert settings == {
         "beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280, "source_pad_id": 0,
-        "by_sentence": True,
+        "by_sentence": True, "mark_pattern": PIECES.encode(),
     }  # fmt: skip
     search = manifest["search"]
     assert (search["beam_size"], search["length_penalty"]) == (beam_size, length_penalty)
