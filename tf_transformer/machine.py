@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import select
+import signal
 import sys
 import tempfile
 import threading
@@ -126,6 +127,14 @@ def only_errors_of_tensorflow() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def begin_helper() -> None:
+    """Leave Ctrl-C and the GPUs to the process that started this one."""
+    import tensorflow as tf
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tf.config.set_visible_devices([], "GPU")
 
 
 def require_no_fork() -> None:

@@ -5,13 +5,11 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.pool
 import pickle
-import signal
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from tf_transformer.errors import InputError
+from tf_transformer.machine import begin_helper
 
 
 class Prefetched:
@@ -68,8 +66,7 @@ class OtherProcess:
 
 def _answer(pickled: bytes, connection: multiprocessing.connection.Connection) -> None:
     """Call the function for each epoch that comes, until the other process has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process decides when to end
-    tf.config.set_visible_devices([], "GPU")
+    begin_helper()
     function = pickle.loads(pickled)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
