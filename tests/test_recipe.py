@@ -129,10 +129,8 @@ def test_gpus_get_packed_rows_bfloat16_and_xla(preset, pairs, gpus, bfloat16, ex
     ] == expected  # fmt: skip
     assert training.validation_steps % training.steps_per_execution == 0
     assert completed(known, data={"row_length": 1000}).data.batch_tokens >= 1000
-    assert (
-        completed(known, model={"architecture": "causal_lm"}).data.row_length
-        == config.data.row_length
-    )
+    of_pairs = completed(known, model={"architecture": "causal_lm"})
+    assert of_pairs.data.row_length == data.row_length
     other = completed(known, model={"architecture": "luong"})
     assert (other.data.row_length, other.training.xla) == (0, False), "shapes vary"
 

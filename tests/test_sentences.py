@@ -203,9 +203,7 @@ def test_every_line_break_ends_a_sentence():
 def test_pieces_of_an_own_pattern_stay_as_they_are():
     sentences = ["Ab [[cd \n ef. Gh]] <a title='I. Jk'>lm</a> no.", "Pq"]
     found = split_lines(tf.constant([" \n ".join(sentences)]), True, r"(?s)\[\[.*?\]\]|<b>")
-    assert [
-        sentence.decode() for [*row] in found.sentences.to_list() for sentence in row
-    ] == sentences
+    assert found.sentences.to_list() == [[sentence.encode() for sentence in sentences]]
 
 
 def test_bytes_that_are_not_utf8_are_replaced():

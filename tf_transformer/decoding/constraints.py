@@ -11,7 +11,7 @@ _NOWHERE = 2**31 - 1
 
 
 class Step(NamedTuple):
-    """What a constraint sees of one step of a search for N hypotheses."""
+    """A step holds what a constraint sees of a search for N hypotheses."""
 
     logits: tf.Tensor  # float32 (N, V), those of the model
     token_ids: tf.Tensor  # int32 (N,), the tokens at position `index`; begin tokens at 0

@@ -139,11 +139,14 @@ class GenerativeLanguageModel(LanguageModel):
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Return the output of a call, and the attention weights from target to both sides."""
         sides = packed_sides(inputs) if self.config.packs else None
-        source_ids, target_ids = (side[0] for side in sides) if sides else split_inputs(inputs)
-        parts = self._embed_packed(*sides) if sides else self._embed_padded(source_ids, target_ids)
-        prefix, target, mask = parts
-        hidden, weights = self._read([prefix, target], mask, training)
-        size = ops.shape(prefix)[1]
+        if sides:
+            source_ids = sides[0][0]
+            *parts, mask = self._embed_packed(*sides)
+        else:
+            source_ids, target_ids = split_inputs(inputs)
+            *parts, mask = self._embed_padded(source_ids, target_ids)
+        hidden, weights = self._read(parts, mask, training)
+        size = ops.shape(parts[0])[1]
         before = size - ops.shape(source_ids)[1]
         return self.output_projection(hidden[:, size:]), {
             "decoder": [layer[:, :, size:, size:] for layer in weights],
@@ -165,11 +168,8 @@ class GenerativeLanguageModel(LanguageModel):
         mask = causal_mask(ops.shape(of_prefix)[2])
         if not self.prefix_is_causal:
             mask = ops.logical_or(mask, in_prefix)
-        return (
-            prefix,
-            target,
-            ops.logical_and(mask, ops.where(in_prefix[:, None], of_prefix, of_target)),
-        )
+        mask = ops.logical_and(mask, ops.where(in_prefix[:, None], of_prefix, of_target))
+        return prefix, target, mask
 
     def _embed_packed(self, of_source: list[Tensor], of_target: list[Tensor]) -> tuple[Tensor, ...]:
         """Return what `_embed_padded` does of rows of several pairs."""

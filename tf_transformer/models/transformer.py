@@ -55,8 +55,8 @@ class Transformer(SequenceModel):
         if sides := packed_sides(inputs):
             (source_ids, source, source_positions), (target_ids, target, target_positions) = sides
             mask, own, across = (
-                segment_mask(*sides)
-                for sides in ((source, source), (target, target), (target, source))
+                segment_mask(queries, keys)
+                for queries, keys in ((source, source), (target, target), (target, source))
             )
         else:
             source_ids, target_ids = split_inputs(inputs)

@@ -73,9 +73,9 @@ def prepare_data(
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
     if origin is not None and not resume:
         _require_known_characters(tokenizers, corpus.sample, origin)
+    gpus = workers.num_gpus if gpus is None else gpus
     if not resume:
         may_grow = config.tokenizer.vocab_size is None  # the recipe chooses the size
-        gpus = workers.num_gpus if gpus is None else gpus
         facts = Facts.of(config, corpus, num_cores() * workers.count, gpus)
         facts = facts._replace(bfloat16=workers.have_bfloat16)
         # All workers use the chief's choices, because their numbers of cores may differ.
@@ -103,8 +103,7 @@ def prepare_data(
     is_large = len(corpus.train) >= _PAIRS_ON_DISK
     if data.data_cache is None and (is_large or run.ids_path.exists()):
         data = dataclasses.replace(data, data_cache=str(run.ids_path))
-    has_gpus = (workers.num_gpus if gpus is None else gpus) > 0
-    batches = batches_of(corpus.train, tokenizers, data, config.training.seed, has_gpus)
+    batches = batches_of(corpus.train, tokenizers, data, config.training.seed, gpus > 0)
     validations = [batches_of(text, tokenizers, data) for text in corpus.validations]
     return config, RunData(corpus, tokenizers, batches, validations)
 
