@@ -8,8 +8,11 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 from tf_transformer import cli
 from tf_transformer.commands.options import read_options
+from tf_transformer.errors import ConfigError
 
 SMALL = [
     "--vocab-size=280", "--num-layers=1", "--d-model=32", "--num-heads=2", "--d-ff=64",
@@ -28,14 +31,15 @@ def run(*arguments, **options):
     )
 
 
-def run_here(*arguments):
-    """Runs a command in this process; returns what `run` returns."""
+def run_here(*arguments, status=0):
+    """Runs a command in this process, to end with this status; returns what `run` returns."""
     # A command may write bytes to `sys.stdout.buffer`.
     streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
     with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-        status = cli.main([str(argument) for argument in arguments])
+        ended = cli.main([str(argument) for argument in arguments])
     printed = [stream.buffer.getvalue().decode() for stream in streams]
-    return subprocess.CompletedProcess(arguments, status, *printed)
+    assert ended == status, (arguments, printed)
+    return subprocess.CompletedProcess(arguments, ended, *printed)
 
 
 def run_python(*arguments, **options):
@@ -56,20 +60,17 @@ def options_of(*arguments):
     return read_options(values.pop("command").Options, values)
 
 
+def config_of(*options):
+    """The configuration that `train` would get."""
+    return options_of("train", "--run-dir=new", *options).run_config()
+
+
 def lines_of(path):
     return path.read_text(encoding="utf-8").splitlines()
 
 
 def log_of(run_dir):
     return [json.loads(line) for line in lines_of(run_dir / "log.jsonl")]
-
-
-def without_times(log):
-    times = ("minutes", "tokens_per_second", "validation_seconds", "validation_fraction")
-    lines = [{k: v for k, v in x.items() if k not in times} for x in log]
-    for line in (line for line in lines if "training" in line):
-        line["training"] = without_times(line["training"])
-    return lines
 
 
 def files(copy_files):
@@ -90,6 +91,14 @@ def small_files(limit):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def refusal(action, *arguments, kind=ConfigError, **options):
+    """The message, of one line, of the error that an action must raise."""
+    with pytest.raises(kind) as caught:
+        action(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def assert_one_line(printed, *words):

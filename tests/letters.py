@@ -1,8 +1,12 @@
-"""Models of random weights that translate sentences of letters."""
+"""Models that translate sentences of letters: of random weights, and of known answers."""
+
+import dataclasses
 
 import numpy as np
+import tensorflow as tf
 from small_models import has_setting, small_config
 
+import tf_transformer as tt
 from tf_transformer.inference.search import Search
 from tf_transformer.models.architectures import build_model
 
@@ -35,3 +39,43 @@ def give_weights(randomise, model, seed):
     randomise(model, seed)
     bias = model.output_projection.bias
     bias.assign_add(np.where(np.arange(bias.shape[0]) == EOS, 2.0, 0.0))
+
+
+def translator_of(model, tokenizer, **search):
+    """A translator with one tokenizer, which searches as `SEARCH` says but for what is given."""
+    search = dataclasses.replace(SEARCH, **search)
+    return tt.Translator.from_model(model, tokenizer, tokenizer, search)
+
+
+class EchoModel:
+    """A translation model whose translation of a source is the source itself."""
+
+    weights = ()
+
+    def __init__(self, vocab_size):
+        self.vocab_size = vocab_size
+
+    def start_decoding(self, source_ids, num_steps=None):
+        return {"target": {"ids": source_ids}}
+
+    def decode_step(self, token_ids, index, cache):
+        source_ids = cache["target"]["ids"]
+        column = tf.minimum(index, tf.shape(source_ids)[1] - 1)
+        return tf.one_hot(source_ids[:, column], self.vocab_size), cache
+
+
+class FirstSentenceModel(EchoModel):
+    """Translates the first sentence of a source, as a model does that has learned from single ones.
+
+    It ends after a full stop, an exclamation mark or a question mark.
+    """
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer.vocab_size)
+        self.eos_id = tokenizer.eos_id
+        self.stops = tf.constant([tokenizer.encode([f"a{stop}"])[0][-1] for stop in ".!?"])
+
+    def decode_step(self, token_ids, index, cache):
+        logits, cache = super().decode_step(token_ids, index, cache)
+        has_ended = tf.reduce_any(token_ids[:, None] == self.stops, axis=1, keepdims=True)
+        return tf.where(has_ended, tf.one_hot(self.eos_id, self.vocab_size), logits), cache

@@ -1,15 +1,11 @@
 """The recurrent models in NumPy: one sentence, one token at a time, no batch and no padding."""
 
 import numpy as np
+from numpy_transformer import softmax
 
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
-
-
-def softmax(scores):
-    exponentials = np.exp(scores - scores.max())
-    return exponentials / exponentials.sum()
 
 
 def lstm(weights, x, states):

@@ -25,7 +25,7 @@ def sinusoids(positions, depth, layout="sinusoidal"):
     return table
 
 
-def _softmax(scores):
+def softmax(scores):
     exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
@@ -59,7 +59,7 @@ def attention(layer, query, context, allowed=None):
         scores = scores / np.sqrt(size)
         if allowed is not None:
             scores = np.where(allowed, scores, -np.inf)
-        probabilities.append(_softmax(scores))
+        probabilities.append(softmax(scores))
         heads.append(probabilities[-1] @ values[..., columns])
     output = np.concatenate(heads, axis=-1) @ weights["output_projection/kernel"]
     output = output + weights["output_projection/bias"]

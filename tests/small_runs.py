@@ -11,6 +11,7 @@ from tf_transformer.evaluation import BLEU
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TokenizerConfig
 from tf_transformer.runs.checkpoints import Checkpoints
+from tf_transformer.runs.restore import restore_model, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 
 STARTED = 1000.0  # where the clock of `step_clock` begins
@@ -74,6 +75,13 @@ def write_run(path, model, tokenizers, data):
     metadata = {"run_metadata": model.config.to_dict()}
     Checkpoints(run.checkpoints_path).write(model, 7, {"val_bleu": 1.0}, **metadata)
     return path
+
+
+def opened(run_dir):
+    """A translator of a run, and the model and tokenizers that it has."""
+    directory = RunDirectory.open(run_dir)
+    model, *tokenizers, _ = restore_model(directory)
+    return translator_of(directory.config().data, model, *tokenizers), model, *tokenizers
 
 
 def same_checkpoints(run_dir, other_dir):

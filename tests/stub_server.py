@@ -103,8 +103,7 @@ class StubModel:
         delays: Seconds that a call takes, by signature.
     """
 
-    def __init__(self, prefix=""):
-        self.prefix = prefix
+    def __init__(self):
         self.batches, self.asked, self.delays = [], [], {}
         self.go = threading.Event()
         self.signatures = {name: signature_of(name) for name in ROWS}
@@ -127,10 +126,6 @@ class StubModel:
             raise ValueError("a text fails")
         rows = [ROWS[signature](*texts) for texts in zip(*columns, strict=True)]
         outputs = {name: stacked([row[name] for row in rows]) for name in (rows or [{}])[0]}
-        if "translation" in outputs:
-            outputs["translation"] = np.array(
-                [self.prefix.encode() + text for text in outputs["translation"]], object
-            )
         if signature == "align":  # also as wide as the longest source of an empty target
             missing = outputs["source_subwords"].shape[1] - outputs["attention"].shape[2]
             outputs["attention"] = np.pad(outputs["attention"], [(0, 0), (0, 0), (0, missing)])

@@ -2,14 +2,12 @@
 
 import pytest
 from small_models import GENERATING
-from small_runs import same_checkpoints, settings, train
+from small_runs import opened, same_checkpoints, settings, train
 
 import tf_transformer as tt
 from tf_transformer import cli
 from tf_transformer.models.architectures import ARCHITECTURES, build_model, preset
 from tf_transformer.run_config import read_toml
-from tf_transformer.runs.restore import restore_model, translator_of
-from tf_transformer.runs.run_directory import RunDirectory
 
 
 @pytest.mark.slow
@@ -29,10 +27,7 @@ def test_a_run_that_was_interrupted_is_the_run_that_was_not(
         return
     assert cli.main(["export", str(whole), str(tmp_path / "saved"), "--beam-size=1"]) == 0
     texts = ["a b c", "", "j i h g f e d c"]
-    run = RunDirectory.open(whole)
-    model, *tokenizers, _ = restore_model(run)
-    translate = translator_of(run.config().data, model, *tokenizers)
-    assert tt.Translator.load(tmp_path / "saved")(texts) == translate(texts)
+    assert tt.Translator.load(tmp_path / "saved")(texts) == opened(whole)[0](texts)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -1,13 +1,14 @@
 """Unusable files and options of commands: each gets one line, and changes nothing."""
 
+import pathlib
 import shlex
 
 import pytest
-from commands import SMALL, assert_one_line, assert_refused, files
+from commands import assert_refused
 
-from tf_transformer import cli
 from tf_transformer.commands import doctor
 
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 # The beginning of a command, in the folder of `bad_files`: its end, and words of the refusal.
 REFUSED = {
     "train --run-dir=run": {
@@ -27,6 +28,7 @@ REFUSED = {
         "--run-dir=missing": ["missing: is no folder. Check", "tf-transformer train"],
         "--run-dir=folder": ["folder: holds no run", "tf-transformer train"],
     },
+    "train --run-dir={run}": {"--corpus=copy": ["holds a run already", "--resume"]},
     "train --run-dir={run} --resume": {
         "--d-model=64": ["the run has --d-model 32, not 64", "--steps"],
         "--d-ff=64 --num-heads=4 --warmup-steps=9": [
@@ -88,6 +90,14 @@ REFUSED = {
         "--version=0": ["0"],
         "--overwrite": ["--overwrite replaces a version"],
     },
+    "import --run-dir=new": {
+        "marian missing": ["missing: is no folder"],
+        "marian {fixtures}/hugging_face/shared --config=data.yml": [
+            "--config names settings of OpenNMT-tf or Marian"],
+        "bert {fixtures}/bert/masked '--tag=>>deu<<'": [
+            "has no tag >>deu<<. The tags of its vocabulary: none"],
+    },
+    "import marian {fixtures}/marian/joint": {"--run-dir={run}": ["holds a run already"]},
     "trim {run}": {
         "new --keep empty": ["empty: the file is empty"],
         "new --keep blank": ["have no text"],
@@ -110,27 +120,9 @@ def test_what_a_command_cannot_do_is_named(
     monkeypatch.chdir(bad_files)
     monkeypatch.setattr(doctor, "diagnose", None)  # it is refused before the checks
     (bad_files / "run.toml").write_text("[model]\nnum_layer = 2\n", encoding="utf-8")
-    models = {"run": trained_run[0], "saved": exported_run[0], "echo": echo}
+    models = {"run": trained_run[0], "saved": exported_run[0], "echo": echo, "fixtures": FIXTURES}
     folders = bad_files, trained_run[0], exported_run[0]
     before = [*map(contents_of, folders)]
     arguments = shlex.split(f"{begin} {end}".format(**models))
     assert_refused(arguments, REFUSED[begin][end], capfd, bad_files)
     assert [*map(contents_of, folders)] == before
-
-
-# Found only after the text is read; the last line is the error.
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--vocab-size=261"], [r"vocab_size=261", "too small", r"at least \d+"]),
-        (["--vocab-size=280", "--max-length=2"], ["max_length"]),
-    ],
-)
-def test_a_setting_that_does_not_fit_the_text_is_named(copy_files, tmp_path, capfd, options, words):
-    small = [option for option in SMALL if not option.startswith("--vocab")]
-    given = [*files(copy_files), *small, "--steps=1", *options]
-    assert cli.main(["train", f"--run-dir={tmp_path / 'run'}", *given]) == 2
-    *before, last = capfd.readouterr().err.splitlines()
-    assert_one_line(last, *words)
-    assert all(line.startswith("Training a tokenizer") for line in before)
-    assert list(tmp_path.iterdir()) == []

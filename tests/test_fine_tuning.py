@@ -7,7 +7,7 @@ import shutil
 import commands
 import numpy as np
 import pytest
-from commands import assert_refused, log_of, options_of, run_here
+from commands import config_of, log_of, run_here
 from small_runs import arrays_of, same_checkpoints, train
 
 import tf_transformer as tt
@@ -59,11 +59,6 @@ def tuned(origin, small_copy_task, tmp_path_factory):
         patch.setattr("tf_transformer.runs.data.load_corpus", lambda *_: small_copy_task)
         train(run_dir, f"--initialize-from={origin}", "--deterministic", *TUNING)
     return run_dir
-
-
-def config_of(*options):
-    """The configuration that `train` would get."""
-    return options_of("train", "--run-dir=new", *options).run_config()
 
 
 @pytest.mark.usefixtures("use_small_copy_task")
@@ -124,13 +119,6 @@ def test_a_tuned_run_resumes_exactly_and_without_the_other_run(
     assert latest.run_metadata["initialized from"].startswith(f"{copy}, step-")
 
 
-def test_no_source_has_two_tags(origin, tmp_path, capfd):
-    (tmp_path / "pairs").write_text("a b\ta b\nb a\tb a\n" * 20, encoding="utf-8")
-    files = [f"--train-tsv={tmp_path / 'pairs'}", f"--validation-tsv={tmp_path / 'pairs'}"]
-    given = ["train", f"--run-dir={tmp_path / 'run'}", f"--initialize-from={origin}", *files]
-    assert_refused([*given, "--tag=<a>"], ["source_tag stands in front"], capfd, tmp_path)
-
-
 def test_what_changes_no_weights_may_differ(origin, tmp_path):
     given = ["--corpus=copy", f"--initialize-from={origin}"]
     rates = ["--dropout-rate=0", "--attention-dropout-rate=0.5"]
@@ -180,13 +168,11 @@ def test_the_recipe_of_tuning_has_a_small_peak_and_few_passes():
 )
 def test_an_imported_run_is_tuned(kind, name, options, tmp_path):
     imported, run_dir = tmp_path / "imported", tmp_path / "run"
-    done = run_here("import", kind, FIXTURES / name, "--run-dir", imported, *options)
-    assert done.returncode == 0, done.stderr
+    run_here("import", kind, FIXTURES / name, "--run-dir", imported, *options)
     lines = [f"Guten Abend, Anna {n}.\tGood evening, Anna {n}.\n" for n in range(40)]
     (tmp_path / "pairs").write_text("".join(lines), encoding="utf-8")
     options = [f"--train-tsv={tmp_path / 'pairs'}", f"--initialize-from={imported}", "--marks=0"]
-    done = run_here("train", f"--run-dir={run_dir}", *options, "--steps=2", "--validation-steps=1")
-    assert done.returncode == 0, done.stderr
+    run_here("train", f"--run-dir={run_dir}", *options, "--steps=2", "--validation-steps=1")
     one, other = (RunDirectory.open(path) for path in (imported, run_dir))
     expected = restore_model(one)
     first = Checkpoints(other.checkpoints_path).all()[0]
@@ -200,40 +186,7 @@ def test_an_imported_run_is_tuned(kind, name, options, tmp_path):
     assert before.max_length == after.max_length
     assert other.config().model.source_vocab_size is None, "the tokenizers tell the sizes"
     shutil.rmtree(imported)
-    assert run_here("train", f"--run-dir={run_dir}", "--resume", "--steps=3").returncode == 0
-
-
-@pytest.mark.slow
-def test_replay_keeps_what_was_learned_before(phrases, tmp_path):
-    """A model of phrases learns to copy letters, with and without phrases in the new text."""
-    letters = tt.copy_task(400, 100, 0, max_length=6)
-    texts = {"old": phrases.train, "old.dev": phrases.test}
-    texts |= {"new": letters.train, "new.dev": letters.validation}
-    for name, text in texts.items():
-        lines = [f"{source}\t{target}\n" for source, target in text]
-        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
-
-    def trained(name, corpora, sets, *options):
-        files = [f"--train-tsv={tmp_path / name}" for name in corpora]
-        files += [f"--validation-tsv={tmp_path / name}.dev" for name in sets]
-        train(tmp_path / name, *files, "--criterion=loss", *options)
-        return log_of(tmp_path / name)
-
-    sizes = ["--num-layers=1", "--d-model=48", "--num-heads=4", "--d-ff=96", "--vocab-size=800"]
-    lengths = ["--steps=400", "--validation-steps=400", "--batch-tokens=1024"]
-    trained("origin", ["old"], ["old"], *sizes, *lengths, "--source-noise=0")
-    options = [f"--initialize-from={tmp_path / 'origin'}", "--steps=120", "--validation-steps=120"]
-    runs = {
-        "alone": trained("alone", ["new"], ["new", "old"], *options),
-        "replay": trained("replay", ["new", "old"], ["new", "old"], *options, *["--weight=1"] * 2),
-    }
-    changes = {
-        name: [last[key] - first[key] for key in ("val_loss", "val_loss_2")]
-        for name, (first, last) in runs.items()
-    }
-    (new, old), (new_with_replay, old_with_replay) = changes["alone"], changes["replay"]
-    assert new < new_with_replay < -4.5, "both learn the new text"
-    assert old > 0.6 and old_with_replay < 0.1
+    run_here("train", f"--run-dir={run_dir}", "--resume", "--steps=3")
 
 
 @pytest.mark.slow
@@ -247,7 +200,6 @@ def test_marks_and_tags_are_added_to_a_vocabulary_that_lacks_them(
         "train", "--run-dir", run_dir, "--initialize-from", trained_run[0], *options,
         *commands.files(copy_files),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     run = RunDirectory.open(run_dir)
     model, source, target, _ = restore_model(run)
     assert f"The vocabulary of {trained_run[0]} gets the tag <BT>." in done.stderr

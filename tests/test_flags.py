@@ -32,8 +32,8 @@ def test_loops_are_found(rows):
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
-def test_a_loop_is_searched_once_more_and_flagged(echo_model, letter_tokenizer, beam_size):
-    class Looping(echo_model):
+def test_a_loop_is_searched_once_more_and_flagged(letter_tokenizer, beam_size):
+    class Looping(letters.EchoModel):
         """Repeats the first token for ever; after eight steps the end is nearly as probable."""
 
         def decode_step(self, token_ids, index, cache):
@@ -41,10 +41,9 @@ def test_a_loop_is_searched_once_more_and_flagged(echo_model, letter_tokenizer, 
             end = tf.one_hot(letters.EOS, self.vocab_size)
             return 8.0 * first + 3.0 * end * tf.cast(index > 7, tf.float32), cache
 
-    search = tt.Search(max_length=letters.MAX_LENGTH)
-    arguments = Looping(letter_tokenizer.vocab_size), letter_tokenizer, letter_tokenizer
+    model = Looping(letter_tokenizer.vocab_size)
     texts = ["a b c d", "b b b b b b b", "", "c"]  # the second repeats itself
-    translator = tt.Translator.from_model(*arguments, search)
+    translator = letters.translator_of(model, letter_tokenizer, repair_loops=True)
     found = translator.n_best(texts, 1, beam_size=beam_size)
     assert [("loop" in best.flags) for (best,) in found] == [True, False, False, True]
     repeated = [
@@ -57,8 +56,7 @@ def test_a_loop_is_searched_once_more_and_flagged(echo_model, letter_tokenizer, 
     apart = [f.signature.name for f in functions if f.attr["_noinline"].b]
     for name in ("repaired", "constrained"):
         assert any(name in each for each in apart)
-    unrepaired = tt.Search(max_length=letters.MAX_LENGTH, repair_loops=False)
-    plain = tt.Translator.from_model(*arguments, unrepaired).n_best(texts, 1, beam_size=beam_size)
+    plain = letters.translator_of(model, letter_tokenizer).n_best(texts, 1, beam_size=beam_size)
     assert plain[0][0].text.split().count("a") > 7 and "loop" in plain[0][0].flags
     assert plain[1] == found[1]
 
@@ -70,20 +68,15 @@ def test_flags_tell_what_happened(echo_translator):
 
 
 def test_a_lost_piece_is_flagged(first_sentence_model, letter_tokenizer):
-    translator = tt.Translator.from_model(
-        first_sentence_model, letter_tokenizer, letter_tokenizer, letters.SEARCH
-    )
+    translator = letters.translator_of(first_sentence_model, letter_tokenizer)
     found = translator.n_best(["a {b}. c {d}", "a {b}", "a. b"], 1)
     assert [("piece" in best.flags) for (best,) in found] == [True, False, False]
 
 
-def test_an_unusual_length_is_flagged_and_confidence_is_read_from_a_table(
-    echo_model, letter_tokenizer
-):
+def test_an_unusual_length_is_flagged_and_confidence_is_read_from_a_table(letter_tokenizer):
     usual = Usual((0.5, 0.9), ((-2.0, 10.0), (-1.0, 40.0), (-1.0, 40.0), (0.0, 90.0)))
-    search = tt.Search(max_length=letters.MAX_LENGTH, usual=usual)
-    arguments = echo_model(letters.VOCAB_SIZE), letter_tokenizer, letter_tokenizer, search
-    [[best]] = tt.Translator.from_model(*arguments).n_best(["a b"], 1)
+    model = letters.EchoModel(letters.VOCAB_SIZE)
+    [[best]] = letters.translator_of(model, letter_tokenizer, usual=usual).n_best(["a b"], 1)
     assert best.flags == ("length",)
     expected = np.interp(best.log_prob / (best.length + 1), *zip(*usual.chrf, strict=True))
     assert best.expected_chrf == pytest.approx(expected, abs=1e-3)

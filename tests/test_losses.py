@@ -54,17 +54,9 @@ def test_loss_is_the_mean_over_real_tokens(smoothing, pad_id):
     np.testing.assert_allclose(loss, tokens.sum() / real.sum(), rtol=1e-5)
 
 
-def test_padding_has_no_loss():
-    wide = np.pad(LABELS, ((0, 2), (0, 3)))
-    wide_logits = np.pad(LOGITS, ((0, 2), (0, 3), (0, 0)), constant_values=50.0)
-    wide_logits[..., 3] += 1e3 * (wide == 0)
-    loss, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), LABELS, LOGITS)
-    wide_loss, wide_gradient = value_and_gradient(SmoothedCrossEntropy(0.1), wide, wide_logits)
-    np.testing.assert_allclose(wide_loss, loss, rtol=1e-6)
-    np.testing.assert_allclose(wide_gradient[:3, :4], gradient, atol=1e-7)
-    assert (wide_gradient[wide == 0] == 0).all()
+def test_a_batch_of_padding_alone_has_no_loss():
     value, gradient = value_and_gradient(SmoothedCrossEntropy(0.1), np.zeros_like(LABELS), LOGITS)
-    assert value == 0 and (gradient == 0).all(), "a batch of padding alone"
+    assert value == 0 and (gradient == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -219,14 +219,6 @@ def tokenizer(sentences):
     return tt.SentencePieceTokenizer.train(sentences, 300, user_symbols=symbols)
 
 
-def test_marks_are_one_token_each(tokenizer):
-    symbols = MarkSymbols.first(8)
-    assert [len(kind) for kind in tokenizer.mark_ids] == [8, 4, 4]
-    for symbol, index in zip(symbols.all, tokenizer.mark_ids.all, strict=True):
-        assert index in tokenizer.encode([f"a{symbol}b"])[0]
-        assert tokenizer.tokenize([f"a{symbol}b"]).to_list() == tokenizer.encode([f"a{symbol}b"])
-
-
 @pytest.mark.parametrize("kind", ["sentencepiece", "table"])
 def test_symbols_are_added_after_the_subwords(letter_tokenizer, kind):
     old = letter_tokenizer
@@ -254,8 +246,8 @@ def test_symbols_are_added_after_the_subwords(letter_tokenizer, kind):
 def server(request, randomise, tokenizer, tmp_path_factory):
     """A session with the SavedModel of a model of random weights, greedy or with a beam."""
     model = letters.random_model(randomise, vocab_size=tokenizer.vocab_size)
-    search = tt.Search(beam_size=request.param, max_length=letters.MAX_LENGTH)
-    translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
+    options = {"beam_size": request.param, "repair_loops": True}
+    translator = letters.translator_of(model, tokenizer, **options)
     path = tt.export_saved_model(translator, tmp_path_factory.mktemp("saved_models") / "marks")
     return Server(str(path))
 

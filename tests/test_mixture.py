@@ -6,12 +6,10 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import assert_refused, log_of, options_of, run_here
+from commands import assert_refused, config_of, log_of
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import same_checkpoints, train
 from test_token_batches import stream
-from worker_processes import newest_step
 
 from tf_transformer import cli
 from tf_transformer.data.corpus import load_corpus, load_validation
@@ -22,14 +20,12 @@ from tf_transformer.evaluation import CHRF, corpus_score
 from tf_transformer.inference.text_reader import TextReader
 from tf_transformer.run_config import read_toml
 from tf_transformer.run_tables import DataConfig
-from tf_transformer.runs import callbacks
 from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.compilation import Validation
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.tokenizers import SentencePieceTokenizer
-from tf_transformer.training.optimizers import step_of
 from tf_transformer.training.workers import Workers
 
 
@@ -185,10 +181,6 @@ def validation(folder, *names):
     return [option.replace("train", "validation") for option in training(folder, *names)]
 
 
-def config_of(*options):
-    return options_of("train", "--run-dir=new", *options).run_config()
-
-
 def test_corpora_are_read_with_their_tags_and_told_with_their_counts(corpora):
     given = training(corpora, "old", "new", "back")
     tags, weights = ["--tag=", "--tag=", "--tag=<BT>"], ["--weight=2", "--weight=1", "--weight=1"]
@@ -302,15 +294,6 @@ def test_bad_lists_are_one_line(corpora, capfd, options, words):
     assert_refused(["train", f"--run-dir={corpora / 'run'}", *given], words, capfd, corpora)
 
 
-def test_tags_and_weights_need_files(corpora, capfd):
-    for option in ("--weight=1", "--tag=<a>"):
-        given = ["train", f"--run-dir={corpora / 'run'}", "--corpus=copy", option]
-        assert_refused(given, [f"{option.partition('=')[0]} needs files"], capfd, corpora)
-    given = ["--train-text=x", "--architecture=causal_lm", "--tag=<a>"]
-    given = ["train", f"--run-dir={corpora / 'run'}", *given]
-    assert_refused(given, ["tag changes sources, but this corpus has none"], capfd, corpora)
-
-
 def test_explain_names_the_corpora(corpora, capfd):
     options = [*training(corpora, "old", "new"), "--weight=3", "--weight=1", "--explain"]
     sets = validation(corpora, "old.dev")
@@ -322,47 +305,6 @@ def test_explain_names_the_corpora(corpora, capfd):
 
 
 # Runs
-
-
-MIXED = [
-    "--num-layers=1", "--d-model=16", "--num-heads=2", "--d-ff=32", "--vocab-size=300",
-    "--batch-tokens=128", "--max-length=30", "--weight=1", "--weight=2", "--tag=", "--tag=<BT>",
-    "--warmup-steps=4", "--dropout-rate=0.2", "--source-noise=0.2", "--learning-rate=0.01",
-]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_run_on_a_mixture_that_fails_and_resumes_is_the_run_that_never_did(
-    corpora, deterministic, monkeypatch
-):
-    options = [*training(corpora, "old", "back"), *MIXED, deterministic, "--steps=12"]
-    options += [*validation(corpora, "old.dev", "new.dev"), "--validation-steps=4"]
-    options += ["--checkpoint-steps=3"]
-    whole, stopped = corpora / "whole", corpora / "stopped"
-
-    class Failing(callbacks.Progress):
-        def on_train_batch_end(self, batch, logs=None):
-            if step_of(self.model) == 11:
-                raise ArithmeticError  # as good as any
-
-    train(whole, *options)
-    with monkeypatch.context() as patch, pytest.raises(ArithmeticError):
-        patch.setattr("tf_transformer.runs.training_run.Progress", Failing)
-        train(stopped, *options)
-    assert newest_step(stopped) == 9
-    train(stopped, "--resume")
-    assert same_checkpoints(whole, stopped)
-    names = ("val_loss", "val_bleu", "val_loss_2", "val_bleu_2", "val_chrf_2", "val_perplexity_2")
-    one, other = ([[line[n] for n in names] for line in log_of(d)] for d in (whole, stopped))
-    assert one == other and len(one) == 3
-    # Weights are what the run depends on.
-    config = (stopped / "config.toml").read_text("utf-8")
-    assert "weight = [\n    1.0,\n    2.0,\n]" in config
-    changed = config.replace("    2.0,\n]", "    3.0,\n]")
-    (stopped / "config.toml").write_text(changed, encoding="utf-8")
-    done = run_here("train", f"--run-dir={stopped}", "--resume", "--steps=13")
-    assert done.returncode == 2
-    assert "weight was [1.0, 2.0] and is [1.0, 3.0]" in done.stderr
 
 
 @pytest.mark.slow

@@ -104,13 +104,6 @@ def two_devices(result_of):
 
 
 @pytest.mark.slow
-def test_two_replicas_clip_as_one(two_devices):
-    weights, other_weights = two_devices["clipped"]
-    assert np.abs(weights).max() > 0.01
-    np.testing.assert_allclose(other_weights, weights, rtol=1e-5)
-
-
-@pytest.mark.slow
 def test_rows_of_all_replicas_are_added_up_before_they_are_squared(two_devices):
     dense, *others = two_devices["looked up"]
     assert np.abs(dense[:3]).min() > 0.01

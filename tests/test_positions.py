@@ -15,19 +15,15 @@ from tf_transformer.layers.positions import (
 IDS = np.array([[3, 1, 4, 1, 5], [9, 2, 6, 5, 0]])
 
 
-@pytest.mark.parametrize("depth", [2, 20, 128])
-def test_equals_the_papers_formula(depth):
-    table = np.asarray(sinusoidal_positions(5001, depth))
-    np.testing.assert_allclose(table[:100], paper_positions(range(100), depth), atol=2e-5)
+@pytest.mark.parametrize(
+    ("depth", "layout"), [(2, SINUSOIDS[0]), (128, SINUSOIDS[0]), *((20, s) for s in SINUSOIDS)]
+)
+def test_equals_the_formula_of_the_paper_or_of_another_engine(depth, layout):
+    table = np.asarray(sinusoidal_positions(5001, depth, sinusoids=layout))
+    np.testing.assert_allclose(table[:100], paper_positions(range(100), depth, layout), atol=2e-5)
     # Angles are float32, whose rounding error at 5,000 is at most 2.4e-4.
     far = [511, 512, 4999, 5000]
-    np.testing.assert_allclose(table[far], paper_positions(far, depth), atol=1e-3)
-
-
-@pytest.mark.parametrize("layout", SINUSOIDS)
-def test_the_layouts_of_other_engines(layout):
-    table = np.asarray(sinusoidal_positions(100, 20, sinusoids=layout))
-    np.testing.assert_allclose(table, paper_positions(range(100), 20, layout), atol=2e-5)
+    np.testing.assert_allclose(table[far], paper_positions(far, depth, layout), atol=1e-3)
 
 
 def test_offset_is_a_slice_of_the_longer_table():
@@ -42,24 +38,6 @@ def test_low_precision_rounds_the_values_and_not_the_angles(dtype, rounding):
     assert table.dtype == dtype
     values = np.asarray(tf.cast(table, "float32"))
     np.testing.assert_allclose(values, paper_positions(range(1000), 16), atol=rounding)
-
-
-@pytest.mark.parametrize("table", [lambda: None, lambda: token_embedding(7, 6)])
-def test_positions_may_be_given(table):
-    layer = PositionalEmbedding(10, 6, position_embedding=table())
-    whole = np.asarray(layer(np.full((1, 7), 3)))[0]
-    given = np.array([[4, 0, 6], [1, 1, 5]])
-    np.testing.assert_allclose(layer(np.full((2, 3), 3), given), whole[given], atol=1e-6)
-    steps = layer.decode_step(np.full((3,), 3), given[0])
-    np.testing.assert_allclose(steps, whole[given[0]], atol=1e-6)
-
-
-def test_the_first_position_may_have_another_number():
-    options = {"embedding": token_embedding(10, 6), "sinusoids": "sinusoidal_tensor2tensor"}
-    first, third = (PositionalEmbedding(10, 6, first_position=n, **options) for n in (0, 2))
-    ids = np.full((1, 7), 3)
-    np.testing.assert_allclose(third(ids)[:, :5], first(ids)[:, 2:], atol=1e-6)
-    np.testing.assert_allclose(third.decode_step(ids[:, 0], 4), first(ids)[:, 6], atol=1e-6)
 
 
 def test_a_sentence_longer_than_the_table_is_an_error():

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from configurations import refusal
+from commands import refusal
 from letters import VOCAB_SIZE
 from pydantic import ValidationError
 from small_models import small_config

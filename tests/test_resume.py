@@ -1,14 +1,13 @@
 """A run killed at any moment and resumed is, bit for bit, the run that was never killed."""
 
 import os
-import pathlib
 import random
 import shutil
 import signal
 import time
 
 import pytest
-from commands import log_of
+from commands import files, log_of
 from small_runs import same_checkpoints
 from worker_processes import TRAIN, copy_task_options, end, newest_step, start, wait_for
 
@@ -18,7 +17,6 @@ from tf_transformer.runs.checkpoints import Checkpoints
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 
 STEPS = 40
-SIDES = ("source", "target")
 
 
 @pytest.fixture(scope="module")
@@ -127,35 +125,30 @@ def test_a_signal_ends_with_a_checkpoint_and_sigterm_validates_only_if_it_is_due
 
 @pytest.mark.slow
 def test_text_that_changes_ends_a_run_with_a_checkpoint_and_one_line(
-    options, tmp_path, monkeypatch, capfd
+    options, copy_files, tmp_path, monkeypatch, capfd
 ):
     """And text that is only touched does not. The noise of each epoch reads the text anew."""
-    lines = (pathlib.Path(options[1].partition("=")[2]).read_text().splitlines()) * 2
-    for side, sentences in zip(
-        SIDES, zip(*(x.split("\t") for x in lines), strict=True), strict=True
-    ):
-        (tmp_path / side).write_text("".join(f"{sentence}\n" for sentence in sentences))
-    others = [option for option in options[3:] if "tsv" not in option]
-    given = [f"--train-{side}={tmp_path / side}" for side in SIDES] + ["--batch-parts=1"]
-    given += [f"--validation-{side}={tmp_path / side}" for side in SIDES]
-    content, seen = (tmp_path / "source").read_bytes(), []
+    text = shutil.copytree(copy_files, tmp_path / "text")
+    source, target = text / "train.source", text / "train.target"
+    given = [*files(text), *options[3:], "--source-noise=0.5", "--batch-tokens=200"]
+    content, seen = source.read_bytes(), []
 
     class Progress(callbacks.Progress):
         def on_train_batch_end(self, batch, logs=None):
             seen.append(int(self.model.optimizer.iterations.numpy()))
-            os.utime(tmp_path / "target", ns=(len(seen), len(seen)))
+            os.utime(target, ns=(len(seen), len(seen)))
             if seen[-1] == 5:
-                (tmp_path / "source").write_bytes(content + b"more\n")
+                source.write_bytes(content + b"more\n")
 
     monkeypatch.setattr("tf_transformer.runs.training_run.Progress", Progress)
     run_dir = tmp_path / "run"
-    train = ["train", f"--run-dir={run_dir}", *given, "--source-noise=0.5", *others]
+    train = ["train", f"--run-dir={run_dir}", *given, "--batch-parts=1"]
     assert cli.main([*train, "--steps=400"]) == 2
     last = capfd.readouterr().err.splitlines()[-1]
     for words in ("source: was changed", "is saved", f"--run-dir {run_dir} --resume"):
         assert words in last
     assert newest_step(run_dir) == seen[-1] >= 5
-    (tmp_path / "source").write_bytes(content)
+    source.write_bytes(content)
     monkeypatch.undo()
     assert cli.main(["train", f"--run-dir={run_dir}", "--resume", f"--steps={seen[-1] + 2}"]) == 0
     assert newest_step(run_dir) == seen[-1] + 2

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from configurations import TEXT, TSV, refusal
+from commands import refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +14,13 @@ from tf_transformer.run_config import SETTINGS, RunConfig, merge, names_with, re
 from tf_transformer.run_tables import DataConfig, TokenizerConfig, TrainingConfig
 
 COPY = {"data": {"corpus": "copy"}}
+TEXT = {
+    "train_source": "a.de",
+    "train_target": "a.en",
+    "validation_source": "b.de",
+    "validation_target": "b.en",
+}
+TSV = {"train_tsv": "a.tsv", "validation_tsv": "b.tsv"}
 
 
 def test_missing_settings_have_their_defaults():
@@ -61,7 +68,13 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
           "model": {"architecture": "prefix_lm", "begin_source": True}},
          ["row_length packs no rows for prefix_lm with begin_source"]),
         ({"data": {"corpus": "phrasebok"}}, ["[data]", "phrasebok", "phrasebook"]),
-        ({"data": {"corpus": "monolingual", "train_text": "x"}}, ["causal_lm"]),
+        ({"data": {"corpus": "monolingual", "train_text": "x"}},
+         ["architecture transformer", "--architecture: causal_lm, permutation_lm"]),
+        ({"data": {"corpus": "monolingual", "train_text": "x"},
+          "model": {"architecture": "causal_lm"}, "tokenizer": {"joint": False}},
+         ["--no-joint needs text of two sides"]),
+        ({"data": {"corpus": "monolingual", "train_text": "x", "source_noise": 0.1},
+          "model": {"architecture": "causal_lm"}}, ["source_noise changes sources"]),
         ({"data": {"corpus": "text", "train_tsv": "x"}}, ["--train-tsv", "'text'"]),
         ({"data": {"train_tsv": "x", "validation_source": "y"}}, ["--validation-source"]),
         ({"data": {"corpus": "copy", "train_source": "x"}}, ["--train-source", "'copy'"]),

@@ -1,9 +1,12 @@
 """The SavedModel: it translates as in memory, loads anywhere, and a server has what it needs."""
 
 import functools
+import importlib.util
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -11,7 +14,7 @@ import pytest
 import tensorflow as tf
 from commands import last_json, run_python, small_files
 from graph_session import SCRIPT, Server
-from letters import MAX_LENGTH, SEARCH, give_weights, random_model
+from letters import MAX_LENGTH, give_weights, random_model, translator_of
 from small_models import ALIGNING, GENERATING
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
@@ -24,6 +27,7 @@ from tf_transformer.models.architectures import ARCHITECTURES
 
 # What a stock TensorFlow Serving has registered; dev/list_served_ops.py writes it.
 SERVED_OPS = pathlib.Path(__file__).with_name("tf_serving_2.20_ops.txt")
+C_PROGRAM = pathlib.Path(__file__).with_name("translate.c")
 
 
 @pytest.mark.slow
@@ -31,14 +35,10 @@ def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
     randomise, letter_tokenizer, sentences, tmp_path
 ):
     """Also, a path behind a link is that of the file system: TensorFlow would take out its `..`."""
-
-    def translator_of(model):
-        return tt.Translator.from_model(model, letter_tokenizer, letter_tokenizer, SEARCH)
-
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "near").symlink_to(tmp_path / "far" / "away")
     model = random_model(randomise)
-    translate = translator_of(model)
+    translate = translator_of(model, letter_tokenizer)
     before = translate(sentences)
     manifest = {"scores": {"val_bleu": 12.5}, "name": "Übung"}
     folder = tmp_path / "near" / ".." / "saved"
@@ -49,7 +49,8 @@ def test_a_translator_uses_the_present_weights_and_an_export_those_of_its_time(
     assert json.loads(text).items() >= manifest.items() and "Übung" in text
     give_weights(randomise, model, seed=1)
     after = translate(sentences)
-    assert after == translator_of(random_model(randomise, seed=1))(sentences) != before
+    other = translator_of(random_model(randomise, seed=1), letter_tokenizer)
+    assert after == other(sentences) != before
     loaded = tt.Translator.load(folder)
     keras.utils.set_random_seed(1)  # which makes TensorFlow forget some resources
     assert loaded(sentences) == before
@@ -84,19 +85,18 @@ def translators(in_memory, randomise, letter_tokenizer):
     """Returns the translator of a kind, of random weights."""
 
     @functools.cache
-    def translator_of(kind):
+    def make(kind):
         if kind == GREEDY:
             return in_memory
         architecture, dtype, beam_size = kind
         model = random_model(randomise, dtype=dtype, architecture=architecture)
         if dtype == "bfloat16":  # so coarse that another order of operations gives other texts
             model = freeze(model, MAX_LENGTH)
-        tokenizers = (letter_tokenizer, letter_tokenizer)
         repair = architecture == "transformer"  # whose graph is larger
-        search = tt.Search(max_length=MAX_LENGTH, beam_size=beam_size, repair_loops=repair)
-        return tt.Translator.from_model(model, *tokenizers, search)
+        options = {"beam_size": beam_size, "repair_loops": repair}
+        return translator_of(model, letter_tokenizer, **options)
 
-    return translator_of
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -174,18 +174,41 @@ def test_a_session_scores_and_aligns_as_the_translator(sessions, translators, te
             np.testing.assert_allclose(found[key], values.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="no C compiler")
+def test_a_c_program_translates_as_the_translator(
+    exported_version, loaded, meta_graph, texts, tmp_path
+):
+    program, texts = tmp_path / "translate", [*texts, "Übergrößenträger 日本"]
+    libraries = pathlib.Path(tf.sysconfig.get_lib())
+    subprocess.run(
+        ["cc", "-Wall", "-Wextra", "-Werror", "-o", program, C_PROGRAM,
+         "-I", tf.sysconfig.get_include(), "-L", libraries, f"-Wl,-rpath,{libraries}",
+         "-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"],
+        check=True,
+    )  # fmt: skip
+    signature = meta_graph.signature_def["serving_default"]
+    text_ops = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+    done = subprocess.run(
+        [program, exported_version, signature.inputs["text"].name,
+         signature.outputs["translation"].name,
+         text_ops / "python" / "ops" / "_sentencepiece_tokenizer.so"],
+        input="".join(f"{text}\n" for text in texts).encode(),
+        capture_output=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:].decode()
+    assert done.stdout.decode() == "".join(f"{text}\n" for text in loaded(texts))
+
+
 # The graph, in whose functions, too, a server refuses an operation that it lacks
-
-
-def meta_graph_of(path):
-    content = (path / "saved_model.pb").read_bytes()
-    (meta_graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
-    return meta_graph
 
 
 @pytest.fixture(scope="module")
 def meta_graph(exported_version):
-    return meta_graph_of(exported_version)
+    content = (exported_version / "saved_model.pb").read_bytes()
+    (meta_graph,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    return meta_graph
 
 
 def called_functions(graph):

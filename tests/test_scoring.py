@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from graph_session import Server
-from letters import MAX_LENGTH, VOCAB_SIZE, random_model
+from letters import MAX_LENGTH, VOCAB_SIZE, EchoModel, random_model, translator_of
 from phrase_models import padded
 
 import tf_transformer as tt
@@ -20,7 +20,7 @@ def model(randomise):
 
 @pytest.fixture(scope="module")
 def module(model, letter_tokenizer):
-    return translator(model, letter_tokenizer).module
+    return translator_of(model, letter_tokenizer).module
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,6 @@ def pairs(sentences):
     long = "a b " * MAX_LENGTH
     sources = [*sentences[:20], "", "a b", "", long, "a", long]
     return sources, [*sentences[20:40], "c d", "", "", "b", long, long]
-
-
-def translator(model, tokenizer, **options):
-    search = tt.Search(max_length=MAX_LENGTH, **options)
-    return tt.Translator.from_model(model, tokenizer, tokenizer, search)
 
 
 def run(function, *sides):
@@ -74,7 +69,7 @@ def test_scores_are_the_log_softmax_of_the_logits(module, known, pairs):
 def test_the_attention_is_the_mean_of_all_layers_but_the_first_between_the_subwords(
     model, letter_tokenizer, known, pairs
 ):
-    found = run(translator(model, letter_tokenizer).module.align, *pairs)
+    found = run(translator_of(model, letter_tokenizer).module.align, *pairs)
     size = found["target_lengths"].max(), found["source_lengths"].max()
     assert found["attention"].shape == (len(pairs[0]), *size)
     for row, (source_ids, target_ids, _, _, weights) in enumerate(known):
@@ -92,7 +87,7 @@ def test_the_attention_is_the_mean_of_all_layers_but_the_first_between_the_subwo
 
 def test_rows_of_tokens_sum_to_one_in_bfloat16_too(randomise, letter_tokenizer, pairs):
     model = random_model(randomise, dtype="bfloat16")
-    found = run(translator(model, letter_tokenizer).module.align, *pairs)
+    found = run(translator_of(model, letter_tokenizer).module.align, *pairs)
     is_target = np.arange(found["attention"].shape[1]) < found["target_lengths"][:, None]
     np.testing.assert_allclose(found["attention"].sum(axis=2), is_target, atol=1e-6)
 
@@ -108,14 +103,14 @@ def test_sides_of_different_numbers_are_an_error(exported_version, name):
 TRANSLATING = ("serving_default", "translate_nbest", "translate_document")
 
 
-def test_a_model_has_the_signatures_that_its_call_allows(echo_model, model, letter_tokenizer):
-    class Callable(echo_model):
+def test_a_model_has_the_signatures_that_its_call_allows(model, letter_tokenizer):
+    class Callable(EchoModel):
         def __call__(self, inputs, training=False):
             return tf.zeros([*tf.unstack(tf.shape(inputs["target_ids"])), VOCAB_SIZE])
 
-    kinds = {echo_model(VOCAB_SIZE): set(), Callable(VOCAB_SIZE): {"score"}}
+    kinds = {EchoModel(VOCAB_SIZE): set(), Callable(VOCAB_SIZE): {"score"}}
     for kind, more in {**kinds, model: {"score", "align"}}.items():
-        signatures = translator(kind, letter_tokenizer).module.signatures()
+        signatures = translator_of(kind, letter_tokenizer).module.signatures()
         assert set(signatures) == {*more, *TRANSLATING}
 
 

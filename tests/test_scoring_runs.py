@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 from commands import assert_refused, log_of
-from small_runs import train
+from small_runs import opened, train
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -101,11 +101,8 @@ def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, 
     run, _ = runs("causal_lm", "tsv", capfd)
     assert cli.main(["evaluate", str(run.path), *both]) == 0
     results = json.loads(capfd.readouterr().out.splitlines()[-1])
-    model, *tokenizers, _ = restore_model(run)
     lines = source.read_text().splitlines()
-    scores = tt.Translator.from_model(model, *tokenizers, tt.Search(max_length=30)).score(
-        lines, lines
-    )
+    scores = opened(run.path)[0].score(lines, lines)
     nats = -sum(score.log_prob for score in scores) / len(scores)
     assert results["nats_per_sentence"] == pytest.approx(nats, rel=1e-4)
     assert results["tokens"] == sum(score.num_tokens for score in scores)

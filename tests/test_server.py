@@ -329,20 +329,6 @@ def test_a_request_that_waits_does_not_keep_its_body(busy, monkeypatch):
 # Load and failures
 
 
-@pytest.mark.parametrize("batching", [True, False])
-def test_64_clients_get_their_own_answers(busy, batching, monkeypatch):
-    if not batching:
-        monkeypatch.setattr("tf_transformer.serving.batcher.MAX_TEXTS", 0)
-    server, model, _ = busy()
-    texts = [f"text {client}" for client in range(64)]
-    with concurrent.futures.ThreadPoolExecutor(64) as pool:
-        found = pool.map(translate, [server] * 64, texts)
-        eventually(lambda: waiting(server) == 64)
-        model.go.set()
-        assert [*found] == [(200, [text.upper()]) for text in texts]
-    assert [*map(len, model.batches)] == ([1, 64] if batching else [1] * 65)
-
-
 def test_an_answer_does_not_wait_until_its_head_is_acknowledged(serve):
     server, _ = serve()
     assert server._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -38,25 +38,19 @@ def make(folder, number):
     write_manifest(folder / str(number))
 
 
-def test_the_highest_version_is_served(folder, loaded):
+@pytest.mark.parametrize(
+    ("folder_here", "path", "name"),
+    [("", "demo", "0003"), ("demo", ".", "0003"), ("", "demo/1", "1"), ("demo/1", ".", "1")],
+)
+def test_the_highest_version_is_served_or_the_one_that_is_named(
+    folder, loaded, monkeypatch, folder_here, path, name
+):
     """How versions are found is tested in `test_manifest.py`."""
-    for name in ("0003", "02"):
-        make(folder, name)
-    version = load_version(folder)
-    assert (version.name, version.number, loaded) == ("demo", 3, ["0003"])
-
-
-def test_the_name_is_that_of_the_folder(folder, loaded, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert load_version(".").name == "demo"
-
-
-def test_a_version_can_be_named(folder, loaded, monkeypatch):
-    make(folder, 2)
-    version = load_version(folder / "1")
-    assert (version.name, version.number, loaded) == ("demo", 1, ["1"])
-    monkeypatch.chdir(folder / "1")
-    assert load_version(".").number == 1
+    for other in ("0003", "02"):
+        make(folder, other)
+    monkeypatch.chdir(folder.parent / folder_here)
+    version = load_version(path)
+    assert (version.name, version.number, loaded) == ("demo", int(name), [name])
 
 
 def test_a_version_without_a_number_is_named(folder):

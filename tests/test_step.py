@@ -137,14 +137,20 @@ def test_parts_and_batches_have_their_own_dropout_which_goes_on_from_step_to_ste
 
 
 @pytest.mark.slow
-def test_a_run_keeps_its_parts_on_another_number_of_cores(tmp_path, monkeypatch):
+def test_a_run_on_the_cpu_has_parts_and_keeps_them_on_another_number_of_cores(
+    tmp_path, monkeypatch
+):
+    """Also on a machine with GPUs."""
     run_dir, seen = tmp_path / "run", []
+    gpu = types.SimpleNamespace(device_type="GPU", name="/physical_device:GPU:0")
+    monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda *kind: [gpu])
     monkeypatch.setattr(training_run, "prepare_cpu", lambda *numbers: seen.append(numbers))
     monkeypatch.setattr("tf_transformer.runs.data.num_cores", lambda: 2)
-    small_runs.train(run_dir, *small_runs.SETTINGS, "--steps=1")
+    small_runs.train(run_dir, *small_runs.SETTINGS, "--steps=1", "--devices=cpu")
+    assert len(seen) == 1
     assert RunDirectory.open(run_dir).config().training.batch_parts == 2
     monkeypatch.setattr(training_run, "num_cores", lambda: 1)
-    small_runs.train(run_dir, "--resume", "--steps=2")
+    small_runs.train(run_dir, "--resume", "--steps=2", "--devices=cpu")
     assert seen[-1] == (1, 2)
     assert RunDirectory.open(run_dir).config().training.batch_parts == 2
 
@@ -155,12 +161,3 @@ def test_a_variable_of_the_environment_that_a_user_set_stays(monkeypatch):
     prepare_cpu(1, 1)
     assert environment["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "7"
     assert environment["TF_CPU_ALLOCATOR_USE_BFC"] == "1"
-
-
-@pytest.mark.slow
-def test_a_run_on_the_cpu_of_a_machine_with_gpus_has_parts_too(tmp_path, monkeypatch):
-    seen, gpu = [], types.SimpleNamespace(device_type="GPU", name="/physical_device:GPU:0")
-    monkeypatch.setattr(training_run, "prepare_cpu", lambda *numbers: seen.append(numbers))
-    monkeypatch.setattr("tensorflow.config.list_physical_devices", lambda *kind: [gpu])
-    small_runs.train(tmp_path / "run", *small_runs.SETTINGS, "--steps=1", "--devices=cpu")
-    assert len(seen) == 1

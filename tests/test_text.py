@@ -2,6 +2,7 @@
 
 import codecs
 import errno
+import functools
 import glob
 import gzip
 import os
@@ -9,6 +10,7 @@ import re
 import subprocess
 
 import pytest
+from commands import refusal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,6 +25,8 @@ from tf_transformer.data.text import (
     read_tsv,
 )
 
+error_of = functools.partial(refusal, kind=DataError)
+
 
 @pytest.fixture
 def write(tmp_path):
@@ -34,15 +38,6 @@ def write(tmp_path):
         return tmp_path
 
     return write_files
-
-
-def error_of(action, *arguments):
-    """The message of the DataError that `action` must raise, one line."""
-    with pytest.raises(DataError) as caught:
-        action(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize("sides", [("ab", ("A", "B")), (("a", "b"), "AB"), (("a", "b"), ("A",))])

@@ -1,10 +1,12 @@
 """Tests of the reader of TensorFlow Datasets. Nothing here touches the network."""
 
+import functools
 import pickle
 import socket
 
 import pytest
 import tensorflow_datasets as tfds
+from commands import refusal
 
 from tf_transformer.data.corpus import load_validation
 from tf_transformer.data.text import DataError
@@ -54,11 +56,7 @@ class ForeignTranslation(TinyTranslation, skip_registration=True):
     FEATURES = tfds.features.Translation(("pt", "en"))
 
 
-def error_of(name, *arguments, **options):
-    with pytest.raises(DataError) as caught:
-        load_tfds(name, *arguments, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+error_of = functools.partial(refusal, load_tfds, kind=DataError)
 
 
 def assert_tiny(corpus):

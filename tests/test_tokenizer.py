@@ -69,7 +69,7 @@ def test_the_graph_and_the_library_agree_and_no_text_depends_on_the_batch(tokeni
 
 
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
-@example(["\x00", "日本語 \U0001f9d1\u200d\U0001f680"])
+@example(["\x00", "日本語 \U0001f9d1\u200d\U0001f680", "</s><s> <unk> <pad> <0x0A> <0xFF> ▁"])
 def test_any_text_is_tokenized_alike_and_never_unknown(tokenizer, texts):
     ids = tokenizer.tokenize(tf.constant(texts, tf.string)).to_list()
     assert ids == tokenizer.encode(texts)

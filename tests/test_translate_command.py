@@ -3,11 +3,10 @@
 import functools
 import json
 import os
-import subprocess
 import threading
 
 import pytest
-from commands import assert_refused, command, lines_of, run, small_files
+from commands import assert_refused, lines_of, run, small_files
 
 import tf_transformer as tt
 from tf_transformer import cli
@@ -73,19 +72,6 @@ def test_an_output_that_does_not_fit_on_the_disk_is_named(arguments, tmp_path, c
     with small_files(1000):
         assert cli.main([*arguments, "--batch-size=4096"]) == 2
     assert capfd.readouterr() == ("", f"tf-transformer: {tmp_path / 'out'}: File too large.\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_output_is_one_line(echo, tmp_path, unbuffered):
-    (tmp_path / "in").write_text("a\n")
-    done = subprocess.run(
-        command("translate", echo),
-        stdin=os.open(tmp_path / "in", os.O_RDONLY), stdout=os.open("/dev/full", os.O_WRONLY),
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-    )  # fmt: skip
-    message = "tf-transformer: standard output: No space left on device.\n"
-    assert (done.returncode, done.stderr) == (2, message)
 
 
 def test_a_line_end_in_a_translation_starts_no_line(arguments, tmp_path, monkeypatch):

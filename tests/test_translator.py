@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from commands import last_json, run_python
 from graph_session import Server
-from letters import MAX_LENGTH, VOCAB_SIZE, random_model
+from letters import MAX_LENGTH, VOCAB_SIZE, random_model, translator_of
 
 import tf_transformer as tt
 from tf_transformer import ExportTranslator
@@ -52,22 +52,20 @@ def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam
 
 
 @pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (2.0, 20)])
-def test_a_translation_has_as_many_tokens_as_the_ratio_allows(echo_model, ratio, num_tokens):
+def test_a_translation_has_as_many_tokens_as_the_ratio_allows(ratio, num_tokens):
     words = list("abcdefghij")
     tokenizer = tt.SentencePieceTokenizer.train(words, 280)
-    model = echo_model(tokenizer.vocab_size)
-    translate = tt.Translator.from_model(
-        model, tokenizer, tokenizer, tt.Search(max_length=50, max_length_ratio=ratio)
-    )
+    model = letters.EchoModel(tokenizer.vocab_size)
+    translate = translator_of(model, tokenizer, max_length=50, max_length_ratio=ratio)
     [[found]] = translate.n_best([" ".join(words)], 1)
     assert found.length == min(num_tokens, len(tokenizer.encode([" ".join(words)])[0]))
 
 
-def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
+def test_hypotheses_of_the_same_text_are_one(letter_tokenizer):
     (a,), (b,) = letter_tokenizer.encode(["a", "b"])
     (byte,) = (i for i in range(VOCAB_SIZE) if letter_tokenizer.subwords([i]) == ["<0x61>"])
 
-    class TwoSpellings(echo_model):
+    class TwoSpellings(letters.EchoModel):
         def decode_step(self, token_ids, index, cache):
             ends = tf.math.log(tf.one_hot(tf.fill(tf.shape(token_ids), letters.EOS), VOCAB_SIZE))
             first = tf.math.log(tf.scatter_nd([[byte], [a], [b]], [0.5, 0.3, 0.2], [VOCAB_SIZE]))
@@ -90,24 +88,21 @@ def test_hypotheses_of_the_same_text_are_one(echo_model, letter_tokenizer):
 @pytest.mark.parametrize("beam_size", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("favourite", ["⁇", "\n", "\x1f"])
 def test_unknown_subwords_and_control_characters_may_be_forbidden(
-    echo_model, letter_tokenizer, beam_size, favourite
+    letter_tokenizer, beam_size, favourite
 ):
     control = f"<0x{ord(favourite) % 256:02X}>"
     subwords = letter_tokenizer.subwords(range(VOCAB_SIZE))
     index_of_favourite = subwords.index("<unk>" if favourite == "⁇" else control)
 
-    class Unsure(echo_model):
+    class Unsure(letters.EchoModel):
         def decode_step(self, token_ids, index, cache):
             logits, cache = super().decode_step(token_ids, index, cache)
             return 9 * logits + 10 * tf.one_hot(index_of_favourite, VOCAB_SIZE), cache
 
-    def translator(**search):
-        options = {"max_length": MAX_LENGTH, "beam_size": beam_size, **search}
-        model = Unsure(VOCAB_SIZE)
-        return tt.Translator.from_model(model, *[letter_tokenizer] * 2, tt.Search(**options))
-
-    assert favourite in translator()("a b c")
-    assert translator(allow_unknown=False)(["a b c", "d"]) == ["a b c", "d"]
+    arguments, options = (Unsure(VOCAB_SIZE), letter_tokenizer), {"beam_size": beam_size}
+    assert favourite in translator_of(*arguments, **options)("a b c")
+    strict = translator_of(*arguments, **options, allow_unknown=False)
+    assert strict(["a b c", "d"]) == ["a b c", "d"]
 
 
 def test_a_long_text_is_truncated_and_changes_no_other(echo_translator):
@@ -173,12 +168,6 @@ def test_every_sentence_of_a_line_is_translated(way):
         assert way(texts) == [text.replace("\n ", "\n") for text in texts]
 
 
-def test_a_search_for_n_best_is_of_the_whole_line(first_sentence_version):
-    translator = tt.Translator.load(first_sentence_version)
-    texts = {text: first for text, first in SEVERAL.items() if "\n" not in text}
-    assert [best.text for (best,) in translator.n_best([*texts], 1)] == [*texts.values()]
-
-
 def test_the_numbers_of_several_sentences_are_sums(in_memory, sentences):
     alone = [best for (best,) in in_memory.n_best(sentences, 1)]
     assert not any(best.source_truncated for best in alone)
@@ -198,10 +187,7 @@ def test_the_numbers_of_several_sentences_are_sums(in_memory, sentences):
 
 @pytest.mark.slow
 def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_tokenizer):
-    translate = tt.Translator.from_model(
-        first_sentence_model, letter_tokenizer, letter_tokenizer,
-        tt.Search(max_length=MAX_LENGTH, by_sentence=False),
-    )  # fmt: skip
+    translate = translator_of(first_sentence_model, letter_tokenizer, by_sentence=False)
     texts, expected = ["\n".join(SEVERAL), "ab"], ["\n".join([*SEVERAL.values(), "cd.", ""]), "ab"]
     texts.append("Ab. Cd\u2028Ef. Gh\rab")
     expected.append("Ab.\u2028Ef.\rab")
@@ -212,10 +198,8 @@ def test_a_model_of_prompts_gets_each_line_whole(first_sentence_model, letter_to
 def test_no_sentence_ends_in_a_piece_of_the_models_own_pattern(
     first_sentence_model, letter_tokenizer
 ):
-    search = tt.Search(
-        max_length=MAX_LENGTH, mark_pattern=r"\[\[[^\]]*\]\]|<b>", repair_loops=False
-    )
-    translate = tt.Translator.from_model(first_sentence_model, *[letter_tokenizer] * 2, search)
+    pattern = r"\[\[[^\]]*\]\]|<b>"
+    translate = translator_of(first_sentence_model, letter_tokenizer, mark_pattern=pattern)
     text = "Ab [[cd. Ef]] gh. <b>Ij."
     expected = "Ab [[cd. <b>Ij."  # the first sentence of each part
     assert translate(text) == next(translate.stream([text]))[0].text == expected

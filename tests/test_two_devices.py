@@ -23,6 +23,14 @@ def test_two_devices_give_the_weights_and_metrics_of_one(result_of):
             assert two[metric] == pytest.approx(one[metric], rel=1e-5), (name, metric)
 
 
+def test_each_replica_draws_its_own_dropout_and_the_first_that_of_one_device(result_of):
+    on_two, on_one = result_of(replicas.script(replicas.dropout_on_two_devices))
+    (first, other), (first_again, other_again) = on_two
+    assert first != other
+    assert first_again not in (first, other) and other_again not in (first, other, first_again)
+    assert [first, first_again] == [found[0] for found in on_one]
+
+
 def test_the_command_trains_alike_on_two_devices(result_of, write_copy_task, tmp_path):
     write_copy_task(tmp_path)
     result_of(replicas.script(replicas.command_on_two_devices, tmp_path))

@@ -1,14 +1,14 @@
 """Two workers train exactly what one process does, played by two processes of this machine."""
 
 import json
+import re
 
 import pytest
 import replicas
+from commands import refusal
 from worker_processes import end, start_pair
 
-from tf_transformer.errors import ConfigError
 from tf_transformer.training.distribution import strategy_for
-from tf_transformer.training.workers import Workers
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,6 @@ def test_workers_share_the_sentences_and_agree_on_values(exact):
     assert [worker["agreed"] for worker in exact] == [[7, "chief"]] * 2
 
 
-def test_one_process_agrees_with_itself():
-    workers = Workers(strategy_for("CPU:0"))
-    assert (workers.index, workers.count, workers.is_chief, workers.num_gpus) == (0, 1, True, 0)
-    assert workers.all_reduce_max(5) == 5 and workers.broadcast(b"chief") == b"chief"
-
-
 @pytest.mark.parametrize("devices", ["7", "0", "cpu,gpu:9", "tpu", ""])
 def test_missing_devices_are_refused(devices):
-    with pytest.raises(ConfigError, match=r"--devices: no .* here, only cpu:0") as error:
-        strategy_for(devices)
-    assert "\n" not in str(error.value)
+    assert re.search(r"--devices: no .* here, only cpu:0", refusal(strategy_for, devices))
