@@ -8,11 +8,7 @@ from typing import Any  # noqa: E402
 
 import engine  # noqa: E402
 import torch  # noqa: E402
-from pytorch_transformer import (  # noqa: E402
-    PyTorchTransformer,
-    adam_with_noam,
-    label_smoothed_loss,
-)
+from pytorch_transformer import PyTorchTransformer, adam_with_noam, label_smoothed_loss  # noqa: E402
 from synthetic_batches import PAD_ID, synthetic_batches  # noqa: E402
 
 

@@ -19,10 +19,7 @@ from sizes import PRESETS, add_size_options, sizes_of
 from spread import fields, ratio
 from synthetic_batches import PAD_ID, synthetic_batches, training_flops
 
-ENGINES = {
-    "ours": ("gpu_keras.py", "jax"),
-    "pytorch": ("gpu_pytorch.py", "torch"),
-}
+ENGINES = {"ours": ("gpu_keras.py", "jax"), "pytorch": ("gpu_pytorch.py", "torch")}
 
 
 def main() -> None:

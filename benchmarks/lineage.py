@@ -122,14 +122,15 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
     """Return the quality and the speed of one architecture."""
     import tf_transformer as tt
     from tf_transformer.data.corpus import load_validation
-    from tf_transformer.runs.compilation import Validation
+    from tf_transformer.runs.compilation import validate
+    from tf_transformer.runs.data import batches_of
     from tf_transformer.runs.restore import restore_model, search_of
     from tf_transformer.runs.run_directory import RunDirectory
 
     run = RunDirectory.open(run_dir)
     lines, config = run.log(), run.config()
     model, *tokenizers, _ = restore_model(run)
-    validate = Validation(config, model, tokenizers, load_validation(config.data))
+    batches = batches_of(load_validation(config.data), tokenizers, config.data)
     result = {
         "parameters": model.count_params(),
         "updates": lines[-1]["step"],
@@ -137,7 +138,7 @@ def measure(name: str, run_dir: pathlib.Path, options: argparse.Namespace) -> di
         "training_tokens_per_second": statistics.median(
             line["tokens_per_second"] for line in lines[1:] or lines
         ),
-        "val_perplexity": validate()["perplexity"],
+        "val_perplexity": validate(model, config.training, batches)["perplexity"],
     }
     if name in SCORING:
         return result

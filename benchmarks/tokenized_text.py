@@ -49,7 +49,7 @@ def tokenize(job: dict[str, Any]) -> dict[str, Any]:
         [*parallel.sources, *parallel.targets],
         job["vocab_size"] or default_vocab_size(corpus, len(parallel)),
     )
-    text = TokenizedText.build(parallel, tokenizer, tokenizer, job["max_length"])
+    text = TokenizedText.build(parallel, [tokenizer] * 2, job["max_length"])
     ids = {"pad_id": tokenizer.pad_id, "bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
     batches = TokenBatches(text, job["batch_tokens"], **ids, seed=job["seed"])
 

@@ -9,11 +9,7 @@ from typing import Any  # noqa: E402
 
 import engine  # noqa: E402
 import torch  # noqa: E402
-from pytorch_transformer import (  # noqa: E402
-    PyTorchTransformer,
-    adam_with_noam,
-    label_smoothed_loss,
-)
+from pytorch_transformer import PyTorchTransformer, adam_with_noam, label_smoothed_loss  # noqa: E402
 from tokenized_text import load_batches, target_tokens  # noqa: E402
 
 

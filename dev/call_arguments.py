@@ -5,10 +5,7 @@ import re
 import griffe
 
 # What griffe, which reads Google's style, calls them. The first one keeps its title.
-_SECTIONS = {
-    "Call arguments:": "Other Parameters: Call arguments:",
-    "Example:": "Examples:",
-}
+_SECTIONS = {"Call arguments:": "Other Parameters: Call arguments:", "Example:": "Examples:"}
 
 
 class CallArguments(griffe.Extension):

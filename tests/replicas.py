@@ -237,10 +237,7 @@ def as_worker():
     result = {
         "1": compare(workers.strategy, Small, batches),
         "2": compare(
-            workers.strategy,
-            lambda: small_model("transformer"),
-            batches,
-            step={"accumulation": 2},
+            workers.strategy, lambda: small_model("transformer"), batches, step={"accumulation": 2}
         ),
         "mine": [local(next(shared)[1])[0].numpy().tolist() for _ in batches],
         "all": [labels.tolist() for _, labels in batches],

@@ -131,7 +131,7 @@ def has_attention_scores(name):
     return "return_attention_scores" in inspect.signature(call).parameters
 
 
-GENERATING = [name for name in CONFIGS if ARCHITECTURES[architecture_of(name)].translates]
+GENERATING = [name for name in CONFIGS if ARCHITECTURES[architecture_of(name)].config.translates]
 ALIGNING = [name for name in GENERATING if has_attention_scores(name)]
 
 

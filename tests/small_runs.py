@@ -71,7 +71,7 @@ def write_run(path, model, tokenizers, data):
     """A run whose only checkpoint is this model."""
     run, (source, target) = RunDirectory.create(path), tokenizers
     tokenizer = TokenizerConfig(source.vocab_size, joint=source is target)
-    run.begin(RunConfig(data, tokenizer, model.config), source, target)
+    run.begin(RunConfig(data, tokenizer, model.config), (source, target))
     metadata = {"run_metadata": model.config.to_dict()}
     Checkpoints(run.checkpoints_path).write(model, 7, {"val_bleu": 1.0}, **metadata)
     return path

@@ -175,7 +175,7 @@ def test_gradients_reach_every_variable(name, model_of):
 
 @pytest.mark.parametrize("row", ARCHITECTURES.values(), ids=ARCHITECTURES)
 def test_an_architecture_translates_if_its_model_decodes(row):
-    assert row.translates == hasattr(row.model(), "start_decoding")
+    assert row.config.translates == hasattr(row.model(), "start_decoding")
 
 
 @every(ARCHITECTURES)

@@ -16,7 +16,8 @@ from tf_transformer.models.architectures import build_model, with_tokenizers
 from tf_transformer.run_config import RunConfig
 from tf_transformer.runs import recipe
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compilation import Validation
+from tf_transformer.runs.compilation import validate
+from tf_transformer.runs.data import batches_of
 from tf_transformer.runs.restore import best_checkpoint, restore_model, search_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.training import translation_bleu
@@ -42,7 +43,7 @@ def origin(small_copy_task, randomise, tmp_path_factory):
             "dropout_rate": 0.3, "attention_dropout_rate": 0.1,
         },
     })  # fmt: skip
-    run.begin(config, tokenizer, tokenizer)
+    run.begin(config, (tokenizer, tokenizer))
     model = build_model(with_tokenizers(config.model, tokenizer, tokenizer))
     for step, bleu in ((3, 9.0), (7, 5.0)):
         randomise(model, seed=step)
@@ -93,7 +94,8 @@ def test_the_first_validation_is_that_of_the_weights_of_the_other(origin, tuned,
     assert (first["step"], last["step"]) == (0, 6)
     model, *tokenizers, _ = restore_model(RunDirectory(origin))
     config, text = RunDirectory(tuned).config(), small_copy_task.validation
-    expected = Validation(config, model, tokenizers, text)()["loss"]
+    batches = batches_of(text, tokenizers, config.data)
+    expected = validate(model, config.training, batches)["loss"]
     assert first["val_loss"] == pytest.approx(expected, rel=1e-5) and last["val_loss"] < expected
 
 

@@ -21,8 +21,8 @@ from tf_transformer.inference.text_reader import TextReader
 from tf_transformer.run_config import read_toml
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compilation import Validation
-from tf_transformer.runs.data import prepare_data
+from tf_transformer.runs.compilation import validate
+from tf_transformer.runs.data import batches_of, prepare_data
 from tf_transformer.runs.restore import restore_model, search_of, translator_of
 from tf_transformer.runs.run_directory import RunDirectory
 from tf_transformer.tokenizers import SentencePieceTokenizer
@@ -335,7 +335,8 @@ def test_every_validation_set_has_metrics_and_the_first_chooses(small_copy_task,
     translate = translator_of(config.data, model, *tokenizers)
     for text, suffix in ((first, ""), (second, "_2")):
         scores = corpus_score(translate(list(text.sources)), list(text.targets)).metrics("val_")
-        scores["val_loss"] = Validation(config, model, tokenizers, text)()["loss"]
+        batches = batches_of(text, tokenizers, config.data)
+        scores["val_loss"] = validate(model, config.training, batches)["loss"]
         for name, value in scores.items():
             assert best.metrics[f"{name}{suffix}"] == pytest.approx(value, rel=1e-5)
     assert best.metrics["val_loss_2"] != best.metrics["val_loss"]

@@ -12,7 +12,8 @@ from tf_transformer import cli
 from tf_transformer.data.corpus import load_validation
 from tf_transformer.evaluation import BLEU, LOSS
 from tf_transformer.runs.checkpoints import Checkpoints
-from tf_transformer.runs.compilation import Validation
+from tf_transformer.runs.compilation import validate
+from tf_transformer.runs.data import batches_of
 from tf_transformer.runs.recipe import metric_of
 from tf_transformer.runs.restore import best_checkpoint, restore_model
 from tf_transformer.runs.run_directory import RunDirectory
@@ -80,8 +81,8 @@ def test_the_best_checkpoint_is_that_of_the_criterion(runs, capfd, architecture,
     assert f", validation {metric.label} {metric.text(value)}, in {run.path}." in printed
     if not translates:
         model, *tokenizers, _ = restore_model(run)
-        validate = Validation(config, model, tokenizers, load_validation(config.data))
-        assert validate()["loss"] == pytest.approx(value, rel=1e-5)
+        batches = batches_of(load_validation(config.data), tokenizers, config.data)
+        assert validate(model, config.training, batches)["loss"] == pytest.approx(value, rel=1e-5)
 
 
 def test_evaluate_reports_the_perplexity_of_text_and_of_references(runs, texts, tmp_path, capfd):

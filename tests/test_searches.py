@@ -21,9 +21,10 @@ from step_models import (
     search_loop,
 )
 
+import tf_transformer as tt
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.result import beam_score, output_limits
+from tf_transformer.decoding.result import beam_score
 from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k
 
 LENGTH_PENALTIES = (0.0, 0.6, 1.0)
@@ -210,9 +211,10 @@ def test_known_scores_and_limits():
     assert scores.numpy().tolist() == [-6, -3, -2]
     assert float(beam_score(-1.0, 19, tf.constant(0.6))) == pytest.approx(-(4**-0.6))
     assert float(beam_score(NEG_INF, 3, 0.6)) == NEG_INF
-    limits = output_limits(tf.constant([0, 1, 7, 59, 60]), 128)
+    limits = tt.Search().output_limits(tf.constant([0, 1, 7, 59, 60]))
     assert limits.numpy().tolist() == [10, 12, 24, 128, 128]
-    assert output_limits(tf.constant([3, 40]), 20, 0.5).numpy().tolist() == [11, 20]
+    search = tt.Search(max_length=20, max_length_ratio=0.5)
+    assert search.output_limits(tf.constant([3, 40])).numpy().tolist() == [11, 20]
 
 
 @given(

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_transformer.data.noise import add_noise
 from tf_transformer.data.text import DataError, ParallelText
-from tf_transformer.data.tokenized_text import TokenizedText
+from tf_transformer.data.tokenized_text import ChangingText, TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
@@ -27,14 +26,11 @@ class Letters:
         return [list(map(ord, text)) for text in texts]
 
 
-def with_noise(text, parallel_text, tokenizer, max_length, probability, seed):
+def with_noise(text, parallel_text, tokenizer, max_length, probability):
     """The same pairs with noise in their sources."""
-
-    def change(pairs, random):
-        sources, targets = zip(*pairs, strict=True)
-        return list(zip(add_noise(sources, probability, random), targets, strict=True))
-
-    return text.changed(parallel_text, tokenizer, tokenizer, max_length, change, seed)
+    tokenizers = tokenizer, tokenizer
+    changing = ChangingText(text, parallel_text, tokenizers, max_length, 1, probability, 0.0, None)
+    return changing(0)
 
 
 def pairs_of(text):
@@ -68,7 +64,7 @@ def test_memory_disk_and_noise_hold_the_pairs_that_are_short_enough(
         monkeypatch.setattr("tf_transformer.data.tokenized_text._CHUNK_PAIRS", chunk)
         cache = tmp_path_factory.mktemp("cache")
         for cache_dir in (None, cache, cache):
-            given = parallel(*pairs), Letters(), Letters(), 5, cache_dir
+            given = parallel(*pairs), (Letters(), Letters()), 5, cache_dir
             if not short:
                 with pytest.raises(DataError, match="have more tokens than max_length=5 allows"):
                     TokenizedText.build(*given)
@@ -78,7 +74,7 @@ def test_memory_disk_and_noise_hold_the_pairs_that_are_short_enough(
             assert pairs_of(text) == short and len(text) == len(short)
             assert len(text.dropped) == len(pairs) - len(short)
             assert text.lengths.T.tolist() == [list(map(len, pair)) for pair in short]
-            noisy = with_noise(text, given[0], Letters(), 5, noise, (1, 2))
+            noisy = with_noise(text, given[0], Letters(), 5, noise)
             assert noisy.ids.dtype == text.ids.dtype
             assert noise or pairs_of(noisy) == short
             for (source, target), (as_is, its_target) in zip(pairs_of(noisy), short, strict=True):
@@ -95,12 +91,12 @@ def test_an_id_has_two_bytes_if_the_larger_vocabulary_allows(
 ):
     cache = tmp_path if is_cached else None
     tokenizers = Letters(300), Letters(vocab_size)
-    text = TokenizedText.build(parallel(("a", chr(vocab_size - 1))), *tokenizers, 9, cache)
+    text = TokenizedText.build(parallel(("a", chr(vocab_size - 1))), tokenizers, 9, cache)
     assert text.ids.dtype == dtype
     assert pairs_of(text) == [([97], [vocab_size - 1])]
     # As uint16 a larger id would be another one.
     with pytest.raises(DataError, match=f"to {vocab_size}, but its vocabulary has {vocab_size} t"):
-        TokenizedText.build(parallel(("a", chr(vocab_size))), *tokenizers, 9, cache)
+        TokenizedText.build(parallel(("a", chr(vocab_size))), tokenizers, 9, cache)
     assert len(list(tmp_path.iterdir())) == is_cached
 
 
@@ -112,20 +108,20 @@ PAIRS = [("ab", "c"), ("d", "ef"), ("toolong", "g")]
 def build(cache, pairs=PAIRS, source=None, target=None, max_length=5):
     """Returns the pairs of ids, and whether the text was tokenized for that."""
     source, target = source or Letters(), target or Letters()
-    text = TokenizedText.build(parallel(*pairs), source, target, max_length, cache)
+    text = TokenizedText.build(parallel(*pairs), (source, target), max_length, cache)
     return pairs_of(text), source.calls > 0
 
 
 def test_the_cache_is_used_the_second_time(tmp_path):
     cache, tokenizer = tmp_path / "new" / "cache", Letters()
     assert build(cache) == (codes(*PAIRS[:2]), True)
-    text = TokenizedText.build(parallel(*PAIRS), tokenizer, tokenizer, 5, cache)
+    text = TokenizedText.build(parallel(*PAIRS), [tokenizer] * 2, 5, cache)
     assert not tokenizer.calls and text.dropped.tolist() == [2]
     # It is mapped from disk, read-only.
     for array in (text.ids, text.offsets):
         assert isinstance(array.base, np.memmap) and not array.flags.writeable
     # Noise leaves out the pair that was dropped, and changes nothing in the cache.
-    noisy = with_noise(text, parallel(*PAIRS), tokenizer, 5, 1.0, (0, 0))
+    noisy = with_noise(text, parallel(*PAIRS), tokenizer, 5, 1.0)
     assert [target for _, target in pairs_of(noisy)] == [codes(p)[0][1] for p in PAIRS[:2]]
     assert build(cache) == (codes(*PAIRS[:2]), False)
 
@@ -158,7 +154,7 @@ def test_an_error_in_the_middle_leaves_no_cache(tmp_path):
     damaged = Damaged(("ab",), ("c",))
     damaged.__dict__["fingerprint"] = "was read before"
     with pytest.raises(DataError, match="damaged"):
-        TokenizedText.build(damaged, Letters(), Letters(), 5, tmp_path)
+        TokenizedText.build(damaged, (Letters(), Letters()), 5, tmp_path)
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataError, match=r"file: the ids .* cannot be kept there .* --data-cache$"):
@@ -204,8 +200,8 @@ def tokenizer():
 
 def test_a_pair_that_becomes_too_long_stays_as_it_is(tokenizer):
     def noisy_pairs(probability, max_length=200):
-        plain = TokenizedText.build(TEXT, tokenizer, tokenizer, max_length)
-        return pairs_of(with_noise(plain, TEXT, tokenizer, max_length, probability, (1, 0)))
+        plain = TokenizedText.build(TEXT, [tokenizer] * 2, max_length)
+        return pairs_of(with_noise(plain, TEXT, tokenizer, max_length, probability))
 
     plain = noisy_pairs(0.0)
     longest = max(len(ids) for pair in plain for ids in pair)

@@ -124,8 +124,7 @@ def test_xliff_2_marks_what_nobody_reviewed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "translation",
-    ["a <b>b</b>", "a </b>b<b>", "a b", "a <b>b</b></b>", "<i/><b></b>", ""],
+    "translation", ["a <b>b</b>", "a </b>b<b>", "a b", "a <b>b</b></b>", "<i/><b></b>", ""]
 )
 def test_a_unit_whose_tags_are_lost_stays_as_it_was(tmp_path, translation):
     content = _xliff("<trans-unit><source>a <b>b</b> <i/>c</source></trans-unit>")

@@ -88,7 +88,7 @@ class RunConfig:
         if self.data.row_length and not self.model.packs:
             of = " with begin_source" if getattr(self.model, "begin_source", False) else ""
             raise ValueError(f"row_length packs no rows for {self.architecture}{of}. Set it to 0.")
-        able = [name for name, row in ARCHITECTURES.items() if row.trains_on_text]
+        able = [name for name, row in ARCHITECTURES.items() if row.config.trains_on_text]
         if not self.data.has_sources and self.architecture not in able:
             raise ValueError(
                 f"text without translations cannot train the architecture {self.architecture}. "

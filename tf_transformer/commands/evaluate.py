@@ -25,7 +25,6 @@ from tf_transformer.data.text import TextFiles, stream_aligned
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet
-from tf_transformer.models.architectures import ARCHITECTURES, architecture_name
 from tf_transformer.runs.run_directory import RunDirectory, warn
 
 _OF_ONE_MODEL = ("file", "robustness", "suite", "terms")
@@ -169,20 +168,20 @@ def _perplexity(options: Options) -> dict:
     """Print and return the perplexity of all sentences that are neither blank nor too long."""
     run = RunDirectory.open(options.model)
     config = run.config()
-    architecture = architecture_name(config.model)
-    if options.text and not ARCHITECTURES[architecture].trains_on_text:
+    if options.text and not config.model.trains_on_text:
         raise ConfigError(
-            f"--text has no sources, which the architecture {architecture} needs. Give --source, "
-            f"--reference and --perplexity."
+            f"--text has no sources, which the architecture {config.architecture} needs. Give "
+            f"--source, --reference and --perplexity."
         )
     source, reference = (paths and paths[0] for paths in (options.source, options.reference))
     text = TextFiles(source, options.text or reference)
     with quiet():
-        from tf_transformer.runs.compilation import Validation
+        from tf_transformer.runs.compilation import validate
+        from tf_transformer.runs.data import batches_of
         from tf_transformer.runs.restore import restore_model
     model, *tokenizers, _ = restore_model(run)
-    validate = Validation(config, model, tokenizers, text)
-    perplexity, batches = validate()["perplexity"], validate.batches
+    batches = batches_of(text, tokenizers, config.data)
+    perplexity = validate(model, config.training, batches)["perplexity"]
     sentences = len(text) - batches.num_too_long
     print(f"Perplexity {perplexity:.2f} of {sentences:,} sentences.")
     return {

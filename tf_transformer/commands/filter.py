@@ -65,15 +65,13 @@ def run(options: Options) -> int:
     if shard and not options.overwrite and given and all(map(os.path.isfile, given)):
         print(f"{' and '.join(given)}: are complete already.")
         return 0
-    outputs = _outputs(options)
     inputs = _inputs(options)
+    outputs = _outputs(options, given, inputs)
 
     def read(*paths: str) -> Iterator[tuple[int, tuple[str, str]]]:
         pairs = read_pairs(*paths) if options.file else stream_aligned(*paths)
         numbered = enumerate(pairs, start=1)
-        if shard is None:
-            return numbered
-        return (each for each in numbered if shard.has(digest(*each[1]), DIGEST_BITS))
+        return (n for n in numbered if not shard or shard.has(digest(*n[1]), DIGEST_BITS))
 
     limits = options.max_ratio, options.max_characters
     scripts = script_words(options.source_script or []), script_words(options.target_script or [])
@@ -115,18 +113,17 @@ def _inputs(options: Options) -> list[str]:
     return [options.file] if options.file else given
 
 
-def _outputs(options: Options) -> list[pathlib.Path]:
+def _outputs(options: Options, given: list[str], inputs: list[str]) -> list[pathlib.Path]:
     """Return the files to write; raise an `InputError` if options contradict each other."""
-    given = [path for path in (options.output_source, options.output_target) if path]
-    inputs = [*_inputs(options), *(options.exclude or [])]
     if len(given) == 1:
         raise InputError("--output-source and --output-target go together. Give both or none.")
-    for path in _inputs(options):
+    for path in inputs:
         if not os.path.isfile(path):
             raise InputError(f"{path}: is no file. Text is read twice, so a pipe is not enough.")
+    read = [*inputs, *(options.exclude or [])]
     for path in given:
         is_twice = len(set(map(os.path.realpath, given))) < 2
-        if is_twice or os.path.realpath(path) in map(os.path.realpath, inputs):
+        if is_twice or os.path.realpath(path) in map(os.path.realpath, read):
             raise InputError(f"{path}: is given twice. Give outputs names of their own.")
         may_replace = options.overwrite or options.shard  # whose outputs are not all there
         if os.path.lexists(path) and not (may_replace and os.path.isfile(path)):

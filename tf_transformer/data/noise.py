@@ -81,17 +81,14 @@ def with_typos(text: str, random: np.random.Generator, rate: float) -> str:
     An error swaps two neighbouring letters, or omits, doubles or replaces one letter. The
     replacement is a letter of the same text, so that no alphabet has to be known.
     """
-    words = [found for found in _MARKUP_OR_WORD.finditer(text) if found[1] is None]
-    has_errors = random.random(len(words)) < rate
-    if not has_errors.any():
-        return text
-    letters = "".join(word[0] for word in words)
-    parts, end = [], 0
-    for word, has_error in zip(words, has_errors, strict=True):
-        if has_error:
-            parts += [text[end : word.start()], _mistyped(word[0], letters, random)]
-            end = word.end()
-    return "".join([*parts, text[end:]])
+    words = [found[0] for found in _MARKUP_OR_WORD.finditer(text) if found[1] is None]
+    letters, has_error = "".join(words), iter(random.random(len(words)) < rate)
+
+    def changed(found: re.Match[str]) -> str:
+        is_kept = found[1] is not None or not next(has_error)
+        return found[0] if is_kept else _mistyped(found[0], letters, random)
+
+    return _MARKUP_OR_WORD.sub(changed, text)
 
 
 def _mistyped(word: str, letters: str, random: np.random.Generator) -> str:

@@ -82,10 +82,7 @@ def pack(lengths: np.ndarray, row_length: int, order: np.ndarray) -> PackedRows:
 
 
 def packed_arrays(
-    text: TokenizedText,
-    rows: list[np.ndarray],
-    row_length: int,
-    special: SpecialIds,
+    text: TokenizedText, rows: list[np.ndarray], row_length: int, special: SpecialIds
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the inputs and labels of a batch, each an int32 array `(rows, row_length)`.
 

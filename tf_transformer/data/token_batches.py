@@ -6,20 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.data.changing_text import ChangingText
 from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.packing import PACKED_INPUTS, PackedRows, pack, packed_arrays
-from tf_transformer.data.padding import (
-    SpecialIds,
-    length_classes,
-    padded_arrays,
-    split,
-    split_into,
-)
+from tf_transformer.data.padding import SpecialIds, length_classes, padded_arrays, split, split_into
 from tf_transformer.data.prefetch import OtherProcess, Prefetched
 from tf_transformer.data.text import FilePath, SentencePairs
-from tf_transformer.data.tokenized_text import TokenizedText
+from tf_transformer.data.tokenized_text import ChangingText, TokenizedText
 from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer
 
@@ -185,13 +178,10 @@ class TokenBatches:
             )
         parallel_text = MarkedText(parallel_text, marks) if marks else parallel_text
         parallel_text = TaggedText(parallel_text, source_tag) if source_tag else parallel_text
-        text = TokenizedText.build(
-            parallel_text, source_tokenizer, target_tokenizer, max_length, cache_dir
-        )
-
+        tokenizers = source_tokenizer, target_tokenizer
+        text = TokenizedText.build(parallel_text, tokenizers, max_length, cache_dir)
         changing = None
         if source_noise or mark_practice:
-            tokenizers = source_tokenizer, target_tokenizer
             changes = source_noise, mark_practice, marks
             changing = ChangingText(text, parallel_text, tokenizers, max_length, seed, *changes)
             changing = OtherProcess(changing) if in_process else changing

@@ -1,22 +1,26 @@
-"""Sentence pairs as token ids, in memory or in a cache on disk."""
+"""Sentence pairs as token ids, in memory or in a cache on disk, also as they change by epoch."""
 
+import dataclasses
+import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tf_transformer.data.mark_practice import practise_marks
+from tf_transformer.data.marks import Marks
+from tf_transformer.data.noise import add_noise
 from tf_transformer.data.text import DataError, FilePath, SentencePairs
+from tf_transformer.data.word_links import WordLinks
 from tf_transformer.files import atomic_folder
 from tf_transformer.tokenizers import GraphTokenizer
 
 _CHUNK_PAIRS = 10_000
 
-# Returns pairs with random changes, for some pairs and a generator of random numbers.
-PairChange = Callable[[Sequence[tuple[str, str]], np.random.Generator], list[tuple[str, str]]]
 _Pairs = Iterable[tuple[Sequence[int], Sequence[int]]]
 
 
@@ -43,8 +47,7 @@ class TokenizedText:
     def build(
         cls,
         parallel_text: SentencePairs,
-        source_tokenizer: GraphTokenizer,
-        target_tokenizer: GraphTokenizer,
+        tokenizers: Sequence[GraphTokenizer],
         max_length: int,
         cache_dir: FilePath | None = None,
     ) -> "TokenizedText":
@@ -52,8 +55,7 @@ class TokenizedText:
 
         Args:
             parallel_text: The sentence pairs.
-            source_tokenizer: Tokenizer of the sources.
-            target_tokenizer: Tokenizer of the targets.
+            tokenizers: That of the sources and that of the targets.
             max_length: Maximum number of tokens in a sentence, its end included.
             cache_dir: Directory that keeps the ids for all runs with the same input; None keeps
                 the ids in memory.
@@ -62,7 +64,6 @@ class TokenizedText:
             DataError: If all pairs are too long, the cache cannot be written, or a tokenizer gives
                 an id outside its vocabulary.
         """
-        tokenizers = (source_tokenizer, target_tokenizer)
         dropped: list[int] = []
 
         def short_pairs() -> _Pairs:
@@ -107,38 +108,6 @@ class TokenizedText:
         offsets = np.asarray(np.memmap(path / "offsets", np.int64, "r"))
         return cls(ids, offsets, np.load(path / "dropped.npy"))
 
-    def changed(
-        self,
-        parallel_text: SentencePairs,
-        source_tokenizer: GraphTokenizer,
-        target_tokenizer: GraphTokenizer,
-        max_length: int,
-        change: PairChange,
-        seed: Sequence[int],
-    ) -> "TokenizedText":
-        """Return the same pairs, changed by a function unless that makes a side too long.
-
-        The first four arguments are those of `build`.
-        """
-        random, dropped = np.random.default_rng(seed), set(self.dropped)
-        kept = (pair for number, pair in enumerate(parallel_text) if number not in dropped)
-
-        def pairs() -> _Pairs:
-            sides = itertools.pairwise(self.offsets)
-            for chunk in _chunks(kept):
-                after, ids = change(chunk, random), {}
-                for side, tokenizer in enumerate((source_tokenizer, target_tokenizer)):
-                    rows = [n for n, pair in enumerate(chunk) if pair[side] != after[n][side]]
-                    encoded = _encode(tokenizer, [after[n][side] for n in rows])
-                    ids |= {(n, side): row for n, row in zip(rows, encoded, strict=True)}
-                for n in range(len(chunk)):
-                    old = [self.ids[slice(*next(sides))] for _ in range(2)]
-                    new = [ids.get((n, side), old[side]) for side in range(2)]
-                    yield new if max(map(len, new)) < max_length else old
-
-        arrays = _arrays(pairs(), self.ids.dtype)
-        return TokenizedText(*map(np.concatenate, zip(*arrays, strict=True)), self.dropped)
-
     def __len__(self) -> int:
         """Return the number of pairs."""
         return len(self.offsets) // 2
@@ -167,6 +136,58 @@ class TokenizedText:
         padded = np.where(columns == lengths, eos_id, pad_id).astype(np.int32)
         padded[is_token] = self.ids[(starts + columns)[is_token]]
         return padded, is_token
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangingText:
+    """The token ids of a text in an epoch; see `TokenBatches.from_text` for the arguments."""
+
+    unchanged: TokenizedText
+    pairs: SentencePairs
+    tokenizers: tuple[GraphTokenizer, GraphTokenizer]
+    max_length: int
+    seed: int
+    source_noise: float
+    mark_practice: float
+    marks: Marks | None
+
+    def __call__(self, epoch: int) -> TokenizedText:
+        """Return the pairs as changed in an epoch, each unless that makes a side too long."""
+        # The order is seeded with (seed, epoch), so the changes need a different seed.
+        random, text = np.random.default_rng((self.seed, epoch, 1)), self.unchanged
+        dropped = set(text.dropped)
+        kept = (pair for number, pair in enumerate(self.pairs) if number not in dropped)
+
+        def pairs() -> _Pairs:
+            sides = itertools.pairwise(text.offsets)
+            for chunk in _chunks(kept):
+                after, ids = self._change(chunk, random), {}
+                for side, tokenizer in enumerate(self.tokenizers):
+                    rows = [n for n, pair in enumerate(chunk) if pair[side] != after[n][side]]
+                    encoded = _encode(tokenizer, [after[n][side] for n in rows])
+                    ids |= {(n, side): row for n, row in zip(rows, encoded, strict=True)}
+                for n in range(len(chunk)):
+                    old = [text.ids[slice(*next(sides))] for _ in range(2)]
+                    new = [ids.get((n, side), old[side]) for side in range(2)]
+                    yield new if max(map(len, new)) < self.max_length else old
+
+        arrays = _arrays(pairs(), text.ids.dtype)
+        return TokenizedText(*map(np.concatenate, zip(*arrays, strict=True)), text.dropped)
+
+    @functools.cached_property
+    def _links(self) -> WordLinks:
+        return WordLinks.learn(self.pairs)
+
+    def _change(
+        self, pairs: Sequence[tuple[str, str]], random: np.random.Generator
+    ) -> list[tuple[str, str]]:
+        if self.mark_practice and self.marks:
+            symbols = self.marks.symbols
+            pairs = practise_marks(pairs, self.mark_practice, random, self._links, symbols)
+        if not self.source_noise:
+            return pairs
+        sources, targets = zip(*pairs, strict=True)
+        return list(zip(add_noise(sources, self.source_noise, random), targets, strict=True))
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:

@@ -127,9 +127,13 @@ def beam_search(
                 tf.reshape(live.token_ids, [-1]), state.index, source, state.cache
             )
             normalizers = largest_log_prob(logits) - tf.reduce_max(logits, axis=-1)
-            log_probs, parents, token_ids = _continuations(
-                allowed, normalizers, live.log_probs, beam_size, top_k
-            )
+            # The 2 K most probable continuations of each sentence, best first; the vocabulary may
+            # have fewer.
+            offsets = tf.reshape(live.log_probs, [-1, 1]) + normalizers[:, None]
+            vocab_size = allowed.shape[-1]
+            count = tf.minimum(2 * beam_size, beam_size * vocab_size)
+            log_probs, indices = blockwise_top_k(allowed, count, offsets, beam_size, top_k)
+            parents, token_ids = indices // vocab_size, indices % vocab_size
             is_end = token_ids == eos_id
             # Only the first K may end; otherwise a beam of 1 would not be greedy search.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
@@ -178,25 +182,6 @@ def beam_search(
 
     arguments = make_step, results_of, start, source, limits, pad_id, beam_size, num_steps is None
     return Hypotheses(*run_search(*arguments))
-
-
-def _continuations(
-    logits: tf.Tensor,
-    normalizers: tf.Tensor,
-    live_log_probs: tf.Tensor,
-    beam_size: int | tf.Tensor,
-    top_k: Callable,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Find the 2 K most probable continuations of each sentence, best first.
-
-    Returns:
-        log-probabilities, parents (indices of live beams) and token ids, each `(B, 2 K)`, or
-        fewer columns if the vocabulary is tiny.
-    """
-    offsets = tf.reshape(live_log_probs, [-1, 1]) + normalizers[:, None]
-    count = tf.minimum(2 * beam_size, beam_size * logits.shape[-1])
-    log_probs, indices = blockwise_top_k(logits, count, offsets, beam_size, top_k)
-    return log_probs, indices // logits.shape[-1], indices % logits.shape[-1]
 
 
 def _best_of(finished: _FinishedBeams, new: _FinishedBeams, top_k: Callable) -> _FinishedBeams:

@@ -60,17 +60,6 @@ def append_ids(
     return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)
 
 
-def output_limits(
-    source_lengths: tf.Tensor, max_length: int, max_length_ratio: float = 2.0
-) -> tf.Tensor:
-    """Return the limits in tokens: `min(max_length_ratio * source_length + 10, max_length)`.
-
-    Source lengths and limits are int32 `(B,)`.
-    """
-    limits = max_length_ratio * tf.cast(source_lengths, tf.float32) + 10
-    return tf.minimum(tf.cast(limits, tf.int32), max_length)
-
-
 def beam_score(
     log_probs: tf.Tensor, lengths: tf.Tensor | int, length_penalty: tf.Tensor | float
 ) -> tf.Tensor:

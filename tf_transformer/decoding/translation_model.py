@@ -62,10 +62,7 @@ class TranslationModel(Protocol):
 
 
 def split_cache(
-    decode_step: DecodeStep,
-    cache: Cache,
-    limits: tf.Tensor,
-    constraints: Sequence[Constraint] = (),
+    decode_step: DecodeStep, cache: Cache, limits: tf.Tensor, constraints: Sequence[Constraint]
 ) -> tuple[Callable, Any, Any]:
     """Return a step `(token_ids, index, source, target) -> (logits, allowed, target)`.
 

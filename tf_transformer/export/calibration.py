@@ -41,11 +41,13 @@ def calibrate(translator: Translator, validation: ParallelText, **options: float
 
 
 def isotonic(values: list[float]) -> list[float]:
-    """Return the rising values nearest to the given ones, by pooling neighbours that fall."""
-    pools: list[list[float]] = []
-    for value in values:
-        pools.append([value])
-        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
-            last = pools.pop()
-            pools[-1] += last
-    return [float(np.mean(pool)) for pool in pools for _ in pool]
+    """Return the rising values nearest to the given ones.
+
+    A value becomes the largest, over all beginnings up to it, of the smallest mean to an end from
+    it on: the max-min formula of isotonic regression.
+    """
+
+    def smallest_mean(begin: int, place: int) -> float:
+        return min(float(np.mean(values[begin:end])) for end in range(place + 1, len(values) + 1))
+
+    return [max(smallest_mean(b, place) for b in range(place + 1)) for place in range(len(values))]

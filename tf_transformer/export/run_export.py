@@ -19,7 +19,6 @@ from tf_transformer.export.search_tuning import SearchChoice, choose_search
 from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.translator import Translator
 from tf_transformer.inference.versions import CTRANSLATE2, SAVED_MODEL
-from tf_transformer.models.architectures import architecture_name
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.recipe import metric_of
@@ -88,7 +87,7 @@ def export_run(
     file_format = _FORMATS[format]
     version_folder(file_format, path, version, overwrite)
     # `freeze` rounds the weights of a Transformer, after it has folded them.
-    is_folded = architecture_name(config.model) == "transformer"
+    is_folded = config.architecture == "transformer"
     trained = restore_model(run, "float32" if is_folded else precision)
     manifest = _manifest(config, trained, quantization or precision)
     if format == "saved_model":
@@ -160,14 +159,11 @@ def _tuned_translator(
         choice = choice._replace(**given)
         chosen = f"{'length_penalty ' if given else ''}on validation text"
         say(str(choice))
-    search = dataclasses.replace(
-        search, beam_size=choice.beam_size, length_penalty=choice.length_penalty
-    )
     choices = {"search": {**choice._asdict(), "chosen": chosen}}
     options = {"beam_size": choice.beam_size, "length_penalty": choice.length_penalty}
     if usual := calibrate(translator, validation, **options):
-        search = dataclasses.replace(search, usual=usual)
         choices["usual"] = usual._asdict()
+    search = dataclasses.replace(search, **options, usual=usual)
     return ExportTranslator(model, *tokenizers, search), choices
 
 

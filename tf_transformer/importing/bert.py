@@ -110,15 +110,12 @@ def _fill(tensors: Tensors, model: PrefixLanguageModel) -> None:
 
     put_stack(model.stack, _LAYER, lambda _, i, name: pair(f"{prefix}encoder.layer.{i}.{name}"))
     size, embedding = model.config.target_vocab_size, model.source_embedding
-    for kind, layer, copies in (
-        ("word", embedding.embedding, [f"{_HEAD}decoder.weight"]),
-        ("position", embedding.position_embedding, []),
-        ("token_type", model.segment_embedding, []),
-    ):
-        name = f"{prefix}embeddings.{kind}_embeddings.weight"
-        # There may be rows without a subword, which make the size a multiple of some number.
-        rows = slice(size if kind == "word" else None)
-        put(layer.weights, [tensors.take(name, *copies)[rows]], name)
+    table = f"{prefix}embeddings.{{}}_embeddings.weight".format
+    # There may be rows without a subword, which make the size a multiple of some number.
+    words = tensors.take(table("word"), f"{_HEAD}decoder.weight")[:size]
+    put(embedding.embedding.weights, [words], table("word"))
+    put(embedding.position_embedding.weights, [tensors.take(table("position"))], table("position"))
+    put(model.segment_embedding.weights, [tensors.take(table("token_type"))], table("token_type"))
     positions = np.arange(model.config.max_positions, dtype=np.float32)[None]
     tensors.require_equal(f"{prefix}embeddings.position_ids", positions, "0, 1, 2, …")
     put_pair(model.embedding_norm, f"{prefix}embeddings.LayerNorm")

@@ -123,5 +123,5 @@ def write_run(
     with atomic_folder(pathlib.Path(path)) as folder:
         run = RunDirectory(folder)
         Checkpoints(run.checkpoints_path).write(built, 0, {}, run_metadata=metadata)
-        run.begin(RunConfig(data, tokenizer, built.config), *tokenizers)
+        run.begin(RunConfig(data, tokenizer, built.config), tokenizers)
     return built

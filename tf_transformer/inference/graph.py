@@ -16,13 +16,7 @@ from tf_transformer.inference.flags import Found, expected_chrf, flags_of, has_l
 from tf_transformer.inference.functions import function, not_inlined
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import TeacherForcing, can_align, can_score
-from tf_transformer.inference.search import (
-    BEAM,
-    LENGTH_PENALTY,
-    SEARCHED,
-    ModelSearch,
-    Search,
-)
+from tf_transformer.inference.search import BEAM, LENGTH_PENALTY, SEARCHED, ModelSearch, Search
 from tf_transformer.inference.sentences import (
     BREAK,
     Sentences,
@@ -280,14 +274,12 @@ class ExportTranslator(tf.Module):
         """Return what `translate_sentences` does; with `is_cut`, long ones lose the rest."""
         marked = self._marked(sentences.sentences.flat_values)
 
-        def tokenize(text: tf.Tensor) -> tf.RaggedTensor:
-            return self.source.first_tokens(text)[0] if is_cut else self.source.all_tokens(text)
-
         def unmark(texts: tf.Tensor) -> tf.Tensor:
             return self._unmarked(texts[:, None], marked)[:, 0]
 
-        limits = self.source.max_tokens, self.source.tag_length
-        tokens = tokenize(marked.text)
+        reader, text = self.source, marked.text
+        tokens = reader.first_tokens(text)[0] if is_cut else reader.all_tokens(text)
+        limits = reader.max_tokens, reader.tag_length
         return translate_sentences(sentences, tokens, self._translate_rows, *limits, unmark)
 
     def _translate_rows(self, tokens: tf.RaggedTensor) -> Rows:

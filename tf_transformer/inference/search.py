@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_transformer.decoding.beam import beam_search
 from tf_transformer.decoding.constraints import Constraint, MarksOnce, NoRepeats
 from tf_transformer.decoding.greedy import greedy_search
-from tf_transformer.decoding.result import Hypotheses, output_limits, replace_rows
+from tf_transformer.decoding.result import Hypotheses, replace_rows
 from tf_transformer.decoding.translation_model import Cache, TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.flags import Usual, has_loop
@@ -111,8 +111,12 @@ class Search:
         require_search(self.beam_size, self.length_penalty, target_tokenizer.vocab_size)
 
     def output_limits(self, source_lengths: tf.Tensor) -> tf.Tensor:
-        """Return the limits of translations in tokens, see `decoding.result.output_limits`."""
-        return output_limits(source_lengths, self.max_length, self.max_length_ratio)
+        """Return the limits in tokens: `min(max_length_ratio * source_length + 10, max_length)`.
+
+        Source lengths and limits are int32 `(B,)`.
+        """
+        limits = self.max_length_ratio * tf.cast(source_lengths, tf.float32) + 10
+        return tf.minimum(tf.cast(limits, tf.int32), self.max_length)
 
 
 @dataclasses.dataclass(eq=False)
@@ -163,14 +167,26 @@ class ModelSearch:
 
         # It is called for two reasons, and traced once.
         @functools.partial(not_inlined, input_signature=(*_SOURCE, _MAY_REPEAT))
-        def constrained(*inputs: tf.Tensor) -> Hypotheses:
-            return self._constrained(search, *inputs)
+        def constrained(
+            source_ids: tf.Tensor, limits: tf.Tensor, may_repeat: tf.Tensor
+        ) -> Hypotheses:
+            """Search for translations with all marks; sequences repeat only where `may_repeat`."""
+            constraints = []
+            if self.source_marks.plain:
+                marks = self.source_marks, self.tokenizer.mark_ids
+                constraints += [MarksOnce(source_ids, *marks, self.tokenizer.eos_id)]
+                if not self.is_fixed:
+                    num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
+                    limits = tf.maximum(limits, num_marks)
+            if self.settings.repair_loops and not self.is_fixed:
+                constraints += [NoRepeats(tf.fill(tf.shape(limits), ~may_repeat), _REPEATED)]
+            return self._search(search, source_ids, limits, constraints)
 
         if self.source_marks.plain:
             hypotheses = tf.cond(
                 tf.reduce_any(self._is_mark(source_ids)),
                 lambda: constrained(source_ids, limits, tf.constant(True)),
-                lambda: self._search(search, source_ids, limits, never=self._target_marks.all),
+                lambda: self._search(search, source_ids, limits, never=self.tokenizer.mark_ids.all),
             )
         else:
             hypotheses = self._search(search, source_ids, limits)
@@ -197,31 +213,8 @@ class ModelSearch:
 
         return tf.cond(tf.reduce_any(is_long), repaired, lambda: unrepaired)
 
-    @property
-    def _target_marks(self) -> MarkIds:
-        return getattr(self.tokenizer, "mark_ids", MarkIds())
-
     def _is_mark(self, source_ids: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(source_ids[:, :, None] == self.source_marks.all, axis=2)
-
-    def _constrained(
-        self,
-        search: Callable[..., Hypotheses],
-        source_ids: tf.Tensor,
-        limits: tf.Tensor,
-        may_repeat: tf.Tensor,
-    ) -> Hypotheses:
-        """Search for translations with all marks; sequences repeat only where `may_repeat`."""
-        constraints = []
-        if self.source_marks.plain:
-            marks = self.source_marks, self._target_marks
-            constraints += [MarksOnce(source_ids, *marks, self.tokenizer.eos_id)]
-            if not self.is_fixed:
-                num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
-                limits = tf.maximum(limits, num_marks)
-        if self.settings.repair_loops and not self.is_fixed:
-            constraints += [NoRepeats(tf.fill(tf.shape(limits), ~may_repeat), _REPEATED)]
-        return self._search(search, source_ids, limits, constraints)
 
     def _search(
         self,

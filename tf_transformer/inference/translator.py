@@ -243,14 +243,11 @@ class Translator:
         if by_sentence and n_best > 1:
             raise ValueError("sentences have one translation each: give n_best=1.")
 
-        def search(lines: Iterator[str]) -> Iterator[list[Translation]]:
-            return translate_in_order(
-                lines,
-                lambda batch: self._translate(batch, n_best, batch_size, beam_size, penalty),
-                batch_size,
-                self._threads,
-            )
+        def translate(batch: list[str]) -> list[list[Translation]]:
+            return self._translate(batch, n_best, batch_size, beam_size, penalty)
 
+        options = {"translate": translate, "batch_size": batch_size, "threads": self._threads}
+        search = functools.partial(translate_in_order, **options)
         if not by_sentence:
             return search(texts)
         return in_sentences(texts, search, settings["by_sentence"], self.mark_pattern)
@@ -331,9 +328,7 @@ def _translations(row: Mapping[str, Any]) -> list[Translation]:
     """Return the translations of one text in the order of their scores."""
     names = ("translations", "scores", "log_probs", "lengths", "truncated")
     columns = *(row[name] for name in names), itertools.repeat(row["source_truncated"])
-    flags = (
-        tuple(filter(None, names.split(","))) for names in row.get("flags", itertools.repeat(""))
-    )
+    flags = (tuple(filter(None, names.split(","))) for names in row["flags"])
     expected = row.get("expected_chrf", itertools.repeat(None))
     found = map(Translation, *columns, row["bytes_dropped"], flags, expected)
     if found := [translation for translation in found if translation.score > MISSING_SCORE]:

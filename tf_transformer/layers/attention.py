@@ -11,7 +11,6 @@ from tf_transformer.layers.kv_cache import DecodingStep
 from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class MultiHeadAttention(Layer):
     """Scaled dot-product attention in several heads (Vaswani et al. 2017, section 3.2).
 
@@ -136,7 +135,6 @@ class MultiHeadAttention(Layer):
         return self.output_projection(ops.reshape(heads, (-1, self.d_model)))
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class GlobalSelfAttention(MultiHeadAttention):
     """Self-attention in which every position may attend to every other: the encoder's attention.
 
@@ -176,7 +174,6 @@ class GlobalSelfAttention(MultiHeadAttention):
         return queries, keys, step.append(values, new_values)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class CausalSelfAttention(GlobalSelfAttention):
     """Self-attention in which a position attends to itself and the past: the decoder's attention.
 
@@ -209,7 +206,6 @@ class CausalSelfAttention(GlobalSelfAttention):
         return self._step_output(heads), keys, values
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class CrossAttention(MultiHeadAttention):
     """Attention of the decoder over the encoder's output.
 

@@ -17,7 +17,19 @@ Activation = Callable[[Tensor], Tensor] | str
 Shape = Sequence[int | None]
 
 
-class Layer(keras.layers.Layer):
+class Registered:
+    """Registers the classes of this package that inherit from it with Keras, for saved models.
+
+    A class that a user derives from these registers itself, or not, as any other.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("tf_transformer."):
+            keras.saving.register_keras_serializable("tf_transformer")(cls)
+
+
+class Layer(Registered, keras.layers.Layer):
     """A layer whose config is the constructor's arguments, read from attributes of the same names.
 
     All layers also take the arguments of `keras.layers.Layer`. They pass on implicit Keras masks

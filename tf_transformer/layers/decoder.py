@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
@@ -12,7 +11,6 @@ from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class DecoderLayer(TransformerLayer):
     """Causal self-attention, cross-attention, feed-forward (Vaswani et al. 2017, figure 1, right).
 
@@ -121,7 +119,6 @@ class DecodingStack(LayerStack):
         return self._normalised(x), {**cache, "target": target}
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Decoder(DecodingStack):
     """A stack of `DecoderLayer`s, with a final norm where they are norm-first.
 

@@ -1,12 +1,9 @@
 """The encoder: from embedded source tokens to the context."""
 
-import keras
-
 from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class EncoderLayer(TransformerLayer):
     """Self-attention and a feed-forward network (Vaswani et al. 2017, figure 1, left).
 
@@ -36,7 +33,6 @@ class EncoderLayer(TransformerLayer):
         return (x, weights) if return_attention_scores else x
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Encoder(LayerStack):
     """A stack of `EncoderLayer`s, with a final norm where they are norm-first.
 

@@ -7,7 +7,6 @@ import keras
 from tf_transformer.layers.base import Activation, Layer, Shape, Tensor, on_rows
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class FeedForward(Layer):
     """`f(x W1 + b1) W2 + b2` at each position (Vaswani et al. 2017, section 3.3).
 

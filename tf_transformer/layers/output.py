@@ -9,7 +9,6 @@ from tf_transformer.layers.base import Activation, Int, Layer, Shape, Tensor, bu
 from tf_transformer.layers.norm import LayerNorm
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class OutputTransform(Layer):
     """A layer with an activation, and a norm, before the output matrix (Devlin et al. 2019).
 
@@ -45,7 +44,6 @@ class OutputTransform(Layer):
         return self.norm(on_rows(self.dense, hidden))
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class OutputProjection(Layer):
     """Projection of hidden states to a logit for each token of the vocabulary.
 

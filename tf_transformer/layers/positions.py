@@ -57,7 +57,6 @@ def _encode_positions(positions: Tensor, d_model: int, dtype: str, sinusoids: st
     return ops.cast(ops.sin(ops.add(angles, phases)), dtype)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PositionalEmbedding(Layer):
     """Token embeddings, times `sqrt(d_model)` unless told, plus positions, then dropout.
 

@@ -1,6 +1,5 @@
 """A stack of self-attention whose mask chooses the task, and which decodes after a prefix."""
 
-import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
@@ -10,7 +9,6 @@ from tf_transformer.layers.encoder import Encoder, EncoderLayer
 from tf_transformer.layers.kv_cache import DecodingStep
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixSelfAttention(GlobalSelfAttention):
     """Self-attention over a known prefix and a generated history.
 
@@ -56,7 +54,6 @@ class PrefixSelfAttention(GlobalSelfAttention):
         return self._step_output(heads), keys, values
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixLayer(EncoderLayer):
     """An `EncoderLayer` that can also decode after a prefix.
 
@@ -85,7 +82,6 @@ class PrefixLayer(EncoderLayer):
         return self._transform(self.self_residual.post(x, attended)), history
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixStack(DecodingStack, Encoder):
     """A stack of `PrefixLayer`s, with a final norm where they are norm-first.
 

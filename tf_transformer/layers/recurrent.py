@@ -135,7 +135,6 @@ class RecurrentStack(keras.layers.Layer):
         return [f"{kind}{index}" for kind in self._states]
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Maxout(Layer):
     """A projection, and the maximum of each `pool_size` neighbours (Goodfellow et al. 2013).
 

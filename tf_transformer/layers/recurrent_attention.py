@@ -86,7 +86,6 @@ class RecurrentAttention(Layer):
         return ops.matmul(weights, context), weights
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class AdditiveAttention(RecurrentAttention):
     """The score `v · tanh(W query + U key + b)` (Bahdanau et al. 2015, appendix A.1.2).
 
@@ -115,7 +114,6 @@ class AdditiveAttention(RecurrentAttention):
         return on_rows(self.score_projection, hidden)[..., 0]
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class DotAttention(RecurrentAttention):
     """The score `query · key`, for keys as wide as the query (Luong et al. 2015, section 3.1).
 
@@ -128,7 +126,6 @@ class DotAttention(RecurrentAttention):
         return context
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class GeneralAttention(RecurrentAttention):
     """The score `query · W key` (Luong et al. 2015, section 3.1).
 
@@ -142,7 +139,6 @@ class GeneralAttention(RecurrentAttention):
         self.key_projection = self._projection("key_projection", *sizes)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PredictedWindow(Layer):
     """Gaussian factors of positions around a centre that the query predicts.
 

@@ -8,7 +8,6 @@ from tf_transformer.layers.base import Layer, Shape, Tensor
 from tf_transformer.layers.norm import LayerNorm
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Residual(Layer):
     """Dropout, residual connection and layer normalisation around one sub-layer.
 

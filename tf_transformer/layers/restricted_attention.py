@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from tf_transformer.layers.attention import GlobalSelfAttention
@@ -68,7 +67,6 @@ class _Blocks:
         return ops.take_along_axis(rows, indices[None, None], axis=-1)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class RestrictedSelfAttention(GlobalSelfAttention):
     """Self-attention of each position to positions at most `radius` away.
 

@@ -19,10 +19,6 @@ class Architecture(NamedTuple):
 
     config: type[ModelConfig]
     presets: Mapping[str, Mapping[str, Any]]
-    # Whether text without translations can train the model: a source may be only the end token.
-    trains_on_text: bool = False
-    # Whether the model can translate, rather than only score text.
-    translates: bool = True
 
     def model(self) -> type:
         """Return the class of the model by its public name; the first call imports Keras."""
@@ -57,18 +53,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "bahdanau": Architecture(model_configs.BahdanauConfig, _TINY_GRU),
     "luong": Architecture(model_configs.LuongConfig, _TINY_LSTM),
     "prefix_lm": Architecture(model_configs.PrefixLanguageModelConfig, _TINY_STACK),
-    "causal_lm": Architecture(
-        model_configs.CausalLanguageModelConfig, _TINY_STACK, trains_on_text=True
-    ),
-    "permutation_lm": Architecture(
-        model_configs.PermutationLanguageModelConfig,
-        _TINY_STACK,
-        trains_on_text=True,
-        translates=False,
-    ),
-    "masked_lm": Architecture(
-        model_configs.MaskedLanguageModelConfig, _TINY_STACK, trains_on_text=True, translates=False
-    ),
+    "causal_lm": Architecture(model_configs.CausalLanguageModelConfig, _TINY_STACK),
+    "permutation_lm": Architecture(model_configs.PermutationLanguageModelConfig, _TINY_STACK),
+    "masked_lm": Architecture(model_configs.MaskedLanguageModelConfig, _TINY_STACK),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Tensor, built, quantize_parts, quantized_parts
+from tf_transformer.layers.base import Registered, Tensor, built, quantize_parts, quantized_parts
 from tf_transformer.layers.output import OutputProjection
 from tf_transformer.layers.positions import PositionalEmbedding, token_embedding
 from tf_transformer.layers.stack import TransformerLayer
@@ -18,7 +18,7 @@ Shared = keras.layers.Embedding | None
 Inputs = Mapping[str, Tensor] | tuple[Tensor, Tensor] | list[Tensor]
 
 
-class SequenceModel(keras.Model):
+class SequenceModel(Registered, keras.Model):
     """A model that predicts target tokens from source tokens, and that Keras trains and saves.
 
     Subclasses set `config_class`, create and build their layers in `_create_layers`, and implement

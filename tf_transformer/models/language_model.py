@@ -223,7 +223,6 @@ class GenerativeLanguageModel(LanguageModel):
         return self.output_projection.decode_step(hidden, cache["constants"]), cache
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PrefixLanguageModel(GenerativeLanguageModel):
     """A translation model of one stack (UniLM, Dong et al. 2019, section 2.3, "seq-to-seq LM").
 
@@ -275,7 +274,6 @@ def _distribution(weights: Tensor) -> Tensor:
     return ops.cast(exact / ops.maximum(sums, 1e-30), weights.dtype)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class CausalLanguageModel(GenerativeLanguageModel):
     """A left-to-right language model (Radford et al. 2018, section 3.1).
 
@@ -308,7 +306,6 @@ class CausalLanguageModel(GenerativeLanguageModel):
         return self._after_begin(begin, source_ids[:, :-1], last)
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class PermutationLanguageModel(LanguageModel):
     """A language model that learns every order of the target (XLNet, Yang et al. 2019, 2.2, 2.3).
 

@@ -15,7 +15,6 @@ DRAWN = 0.15
 MASKED, RANDOM = 0.8, 0.1
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class MaskedLanguageModel(LanguageModel):
     """A model that predicts target tokens from the source and all other target tokens.
 

@@ -39,6 +39,9 @@ class ModelConfig:
     # The number of learned positions; None for no limit.
     position_limit: ClassVar[int | None] = None
     packs: ClassVar[bool] = False  # whether the model takes packed rows
+    # Whether text without translations can train the model: a source may be only the end token.
+    trains_on_text: ClassVar[bool] = False
+    translates: ClassVar[bool] = True  # rather than only scores text
 
     @model_validator(mode="after")
     def _check_vocabularies(self) -> "ModelConfig":
@@ -95,9 +98,7 @@ class AttentionConfig(ModelConfig):
         0, "number of the first position, if not learned", needs=("positions", "sinus.*")
     )
     max_positions: PositiveInt = setting(
-        512,
-        "number of learned positions, more than max_length",
-        needs=("positions", "learned"),
+        512, "number of learned positions, more than max_length", needs=("positions", "learned")
     )
     output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
     scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
@@ -166,12 +167,16 @@ class CausalLanguageModelConfig(LanguageModelConfig):
     """The configuration of a `CausalLanguageModel`; targets begin with `bos_id`."""
 
     packs: ClassVar[bool] = True
+    trains_on_text: ClassVar[bool] = True
     bos_id: NonNegativeInt = 2
 
 
 @dataclass(frozen=True, config=CHECKED)
 class PermutationLanguageModelConfig(LanguageModelConfig):
     """The configuration of a `PermutationLanguageModel`."""
+
+    trains_on_text: ClassVar[bool] = True
+    translates: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -182,6 +187,8 @@ class MaskedLanguageModelConfig(LanguageModelConfig):
     tokens is suitable if the tokenizer falls back to bytes.
     """
 
+    trains_on_text: ClassVar[bool] = True
+    translates: ClassVar[bool] = False
     mask_id: NonNegativeInt = 1
     eos_id: NonNegativeInt = 3
 

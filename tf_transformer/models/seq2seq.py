@@ -211,7 +211,6 @@ class Seq2Seq(SequenceModel):
         return self.readout(outputs) if self.config.context_feeding else outputs
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Sutskever(Seq2Seq):
     """A deep LSTM that reads the reversed source, and another that writes the target.
 
@@ -227,7 +226,6 @@ class Sutskever(Seq2Seq):
     config_class = model_configs.SutskeverConfig
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Cho(Seq2Seq):
     """The RNN encoder-decoder of GRUs (Cho et al. 2014, section 2.2 and appendix A).
 
@@ -266,7 +264,6 @@ class AttentionalSeq2Seq(Seq2Seq):
         return output, {"cross": [weights[:, None]]}
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Bahdanau(AttentionalSeq2Seq):
     """A bidirectional GRU encoder, and a GRU decoder that attends to it at each step.
 
@@ -285,7 +282,6 @@ class Bahdanau(AttentionalSeq2Seq):
     config_class = model_configs.BahdanauConfig
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Luong(AttentionalSeq2Seq):
     """The model of Sutskever et al. with attention (Luong, Pham & Manning 2015).
 

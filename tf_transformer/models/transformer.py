@@ -1,7 +1,5 @@
 """The Transformer: a sequence-to-sequence model based on attention alone."""
 
-import keras
-
 from tf_transformer.layers.base import Int, Tensor, built
 from tf_transformer.layers.decoder import Decoder, DecoderLayer
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
@@ -12,7 +10,6 @@ from tf_transformer.models.base import Inputs, SequenceModel, packed_sides, spli
 from tf_transformer.models.model_configs import TransformerConfig
 
 
-@keras.saving.register_keras_serializable(package="tf_transformer")
 class Transformer(SequenceModel):
     """The encoder-decoder Transformer (Vaswani et al. 2017).
 

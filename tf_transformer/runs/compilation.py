@@ -5,11 +5,9 @@ import math
 import keras
 from keras.optimizers.schedules import LearningRateSchedule
 
-from tf_transformer.data.text import SentencePairs
+from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
-from tf_transformer.runs.data import batches_of
-from tf_transformer.runs.restore import Tokenizers
 from tf_transformer.training.losses import SmoothedCrossEntropy
 from tf_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from tf_transformer.training.optimizers import Adam, LossScaleOptimizer
@@ -66,21 +64,11 @@ def compile_model(
         )
 
 
-class Validation:
-    """Evaluation of a model on a text, with the metrics that training logs as `val_loss` and so on.
+def validate(model: keras.Model, config: TrainingConfig, batches: TokenBatches) -> dict[str, float]:
+    """Compile a model for its current weights to be evaluated, and return its metrics.
 
-    The constructor compiles the model again; each call uses the current weights. The attribute
-    `batches` holds the text, whose sources may be empty.
+    They are those that training logs as `val_loss` and so on: the `loss`, `accuracy` and
+    `perplexity` over all tokens, including end tokens.
     """
-
-    def __init__(
-        self, config: RunConfig, model: keras.Model, tokenizers: Tokenizers, text: SentencePairs
-    ) -> None:
-        compile_model(model, config.training, schedule=None)
-        self._model = model
-        self.batches = batches_of(text, tokenizers, config.data)
-
-    def __call__(self) -> dict[str, float]:
-        """Return the `loss`, `accuracy` and `perplexity` over all tokens, including end tokens."""
-        dataset = self.batches.dataset(num_epochs=1)
-        return self._model.evaluate(dataset, verbose=0, return_dict=True)
+    compile_model(model, config, schedule=None)
+    return model.evaluate(batches.dataset(num_epochs=1), verbose=0, return_dict=True)

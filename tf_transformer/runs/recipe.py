@@ -16,7 +16,6 @@ from tf_transformer.data.noise import has_dotless_i, upper_case
 from tf_transformer.data.text import Corpus
 from tf_transformer.errors import ConfigError
 from tf_transformer.evaluation import BLEU, CHRF, LOSS, Metric, bleu_tokenizer
-from tf_transformer.models.architectures import ARCHITECTURES
 from tf_transformer.run_config import RunConfig
 
 # Maps names such as "training.warmup_steps" to the chosen value and the reason for it.
@@ -104,7 +103,7 @@ class Budget(NamedTuple):
 
 def translates(config: RunConfig) -> bool:
     """Return whether a run can translate its validation text, rather than only score it."""
-    return config.data.has_sources and ARCHITECTURES[config.architecture].translates
+    return config.data.has_sources and config.model.translates
 
 
 def metric_of(config: RunConfig) -> Metric:

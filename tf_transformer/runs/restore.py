@@ -7,12 +7,7 @@ import keras
 from tf_transformer.config_fields import Trait
 from tf_transformer.inference.search import Search
 from tf_transformer.inference.translator import Translator
-from tf_transformer.models.architectures import (
-    ARCHITECTURES,
-    architecture_name,
-    build_model,
-    with_tokenizers,
-)
+from tf_transformer.models.architectures import architecture_name, build_model, with_tokenizers
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.run_config import names_with
 from tf_transformer.run_tables import DataConfig
@@ -86,8 +81,8 @@ def search_of(data: DataConfig) -> Search:
 
 def require_translator(config: ModelConfig) -> None:
     """Raise a `RunError` unless models of this configuration translate."""
-    name = architecture_name(config)
-    if not ARCHITECTURES[name].translates:
+    if not config.translates:
+        name = architecture_name(config)
         raise RunError(
             f"a model of the architecture {name} scores text and cannot translate. For perplexity: "
             f"tf-transformer evaluate RUN_DIR --text F, or --source F --reference F --perplexity"

@@ -20,13 +20,12 @@ import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, atomic_folder
 from tf_transformer.inference.versions import formats_in
-from tf_transformer.models.architectures import ARCHITECTURES
 from tf_transformer.run_config import RunConfig, read_toml
 
 
@@ -118,20 +117,15 @@ class RunDirectory:
             temporary.write_text(config.to_toml(), encoding="utf-8")
 
     def begin(
-        self,
-        config: RunConfig,
-        source_tokenizer: Any,
-        target_tokenizer: Any,
-        test: Any = None,
-        summary: Sequence[Mapping[str, Any]] = (),
+        self, config: RunConfig, tokenizers: Sequence[Any], test: Any = None, summary: Any = ()
     ) -> None:
         """Write the tokenizers, test sentences, `Corpus.summary` and configuration.
 
         The configuration is written last, because a directory that holds it can be resumed.
         """
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
-            source_tokenizer.save(folder / "source.model")
-            target_tokenizer.save(folder / "target.model")
+            for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+                tokenizer.save(folder / f"{side}.model")
         if test is not None:
             with atomic_folder(self.test_path, overwrite=True) as folder:
                 for side, sentences in (("source", test.sources), ("target", test.targets)):
@@ -148,7 +142,7 @@ class RunDirectory:
     def next_commands(self, config: RunConfig) -> str:
         """Return the commands to export and evaluate a run, on its test sentences if it has any."""
         path = shlex.quote(str(self.path))
-        translates = ARCHITECTURES[config.architecture].translates
+        translates = config.model.translates
         export = f"tf-transformer export {path} saved_models/NAME, or " if translates else ""
         evaluate = f"{export}tf-transformer evaluate {path}"
         if not config.data.has_sources:

@@ -63,7 +63,9 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
             if resume:
                 run, position = _resume(run, position)
             elif workers.is_chief:
-                _begin(run)
+                RunDirectory.create(run_dir)  # again: another process may have begun
+                corpus = run.data.corpus
+                directory.begin(run.config, run.data.tokenizers, corpus.test, corpus.summary)
             if position.origin and workers.is_chief and not run.checkpoints.latest():
                 # From here on the run does not need the other run.
                 run.checkpoints.write(run.model, 0, {}, **position.state_of(run))
@@ -96,7 +98,7 @@ def prepare_only(config: RunConfig, run_dir: str) -> None:
         config, data = prepare_data(config, directory, workers, False, gpus)
         say(f"Prepared for {config.chosen.get('for', 'the given settings')}.\n{data.description}")
         corpus = data.corpus
-        directory.begin(config, *data.tokenizers, corpus.test, corpus.summary)
+        directory.begin(config, data.tokenizers, corpus.test, corpus.summary)
     say(f"To train: {directory.resume_command()}")
 
 
@@ -136,13 +138,6 @@ def _initialize(run: Run, position: Position) -> None:
     position.is_validated = False  # the first line of the log tells where training began
     if run.workers.is_chief:
         say(f"Beginning with the weights of {position.origin}.")
-
-
-def _begin(run: Run) -> None:
-    """Create the files of a new run."""
-    RunDirectory.create(run.directory.path)  # again: another process may have begun
-    corpus = run.data.corpus
-    run.directory.begin(run.config, *run.data.tokenizers, corpus.test, corpus.summary)
 
 
 def _begun(run: Run, position: Position) -> Run:
@@ -216,7 +211,9 @@ def _fit(
         try:
             # The validation that belongs to the newest checkpoint may have been interrupted.
             if not position.is_validated and (is_over or is_due):
-                _validate(model, validation, callbacks)
+                together = keras.callbacks.CallbackList(callbacks, model=model)
+                found = model.evaluate(validation, verbose=0, return_dict=True, callbacks=together)
+                together.on_epoch_end(0, {f"val_{name}": value for name, value in found.items()})
             if model.stop_training and not (is_over or signals.signal or step_of(model)):
                 raise InputError("The time was over before an update. Give more --minutes.")
             while not model.stop_training:
@@ -281,15 +278,6 @@ def _translating(run: Run) -> list[keras.callbacks.Callback]:
     for number, text in enumerate(others, 2):
         callbacks.append(TranslationBleu(translator, text, 0, say, f"_{number}"))
     return callbacks
-
-
-def _validate(
-    model: keras.Model, dataset: tf.data.Dataset, callbacks: list[keras.callbacks.Callback]
-) -> None:
-    """Run the missing validation of the newest checkpoint."""
-    together = keras.callbacks.CallbackList(callbacks, model=model)
-    logs = model.evaluate(dataset, verbose=0, return_dict=True, callbacks=together)
-    together.on_epoch_end(0, {f"val_{name}": value for name, value in logs.items()})
 
 
 def _report(run: Run, position: Position, signal: int) -> None:

@@ -97,7 +97,7 @@ def trim_run(
         # Without the metrics of the checkpoint, which belong to the untrimmed model.
         checkpoints = Checkpoints(new.checkpoints_path)
         checkpoints.write(smaller, checkpoint.step, {}, run_metadata=metadata)
-        new.begin(run.config(), *trimmed, summary=run.summary())
+        new.begin(run.config(), trimmed, summary=run.summary())
     is_joint = _is_joint(model, tokenizers)
     sides = ("subwords",) if is_joint else ("source subwords", "target subwords")
     changed = sum(old != new for old, new in zip(before, after, strict=True))

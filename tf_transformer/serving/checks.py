@@ -5,11 +5,11 @@ import it either. The process runs this file as a script. Therefore this file im
 only inside functions.
 """
 
-import importlib.util
 import json
 import os
 import pathlib
 import platform
+import runpy
 import subprocess
 import sys
 import time
@@ -79,20 +79,17 @@ def check_session(folder: str | None = None) -> Iterator[Check]:
     try:
         import tensorflow as tf
 
-        path = pathlib.Path(__file__).with_name("session.py")
-        spec = importlib.util.spec_from_file_location("session", path)
-        session = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(session)
+        session = runpy.run_path(str(pathlib.Path(__file__).with_name("session.py")))
         gpus = len(tf.config.list_physical_devices("GPU"))
         yield Check(name, "ok", f"{tf.__version__} loads, with {gpus} GPUs")
         if folder is None:
             return
         name, advice = "session", "Export it again."
         started = time.monotonic()
-        model = session.SavedModelSession(folder)
+        model = session["SavedModelSession"](folder)
         yield Check(name, "ok", f"loads in {time.monotonic() - started:.1f} s")
         name, advice = "warm-up", "A server does not load such a model: export it again."
-        if not (model.folder / session.WARM_UP).is_file():
+        if not (model.folder / session["WARM_UP"]).is_file():
             yield Check(name, "note", "no records: the first requests to a server are slow")
         for signature, inputs in model.warm_up_requests():
             model.run(signature, inputs)

@@ -52,13 +52,10 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         super().__init__(model)
         self.table, self.splitter = model, splitter
         self.model = model + splitter  # which together identify the tokenizer
-        subwords = self.subwords(range(self.vocab_size))
-        self._ids = {subword: index for index, subword in enumerate(subwords)}
-        tags = sorted(tags_in(subwords), key=self._ids.get)
+        tags = sorted(tags_in(self.subwords(range(self.vocab_size))), key=self._library.piece_to_id)
         # The splitter's own control symbols stand for no text, so that it never reads them.
-        library = library_of(splitter)
-        own = map(library.is_control, map(library.piece_to_id, tags))
-        controls = (self._library.is_control(self._ids[tag]) for tag in tags)
+        libraries = self._library, library_of(splitter)
+        controls, own = (each.is_control(each.piece_to_id(tags)) for each in libraries)
         self.tags = [tag for tag, c, o in zip(tags, controls, own, strict=True) if c and not o]
         self._symbols = [tag for tag in tags if tag not in self.tags]  # the splitter reads them
 
@@ -86,7 +83,7 @@ class VocabularyTokenizer(SentencePieceTokenizer):
         begins = tf.strings.regex_full_match(texts, f"(?s){_TAG}.*")
         tags = tf.where(begins, tf.strings.regex_replace(texts, f"(?s)^({_TAG}).*$", r"\1"), "")
         tag_ids = self._ids_of(tags)
-        symbol_ids = [self._ids[tag] for tag in self._symbols]
+        symbol_ids = self._library.piece_to_id(self._symbols)
         is_tag = begins & ~tf.reduce_any(tag_ids[:, None] == symbol_ids, axis=1)
         start = tf.where(is_tag, tf.strings.length(tags), 0)
         rest = tf.strings.substr(texts, start, tf.strings.length(texts) - start)
@@ -115,10 +112,7 @@ def tags_in(subwords: Iterable[str]) -> set[str]:
 
 
 def vocabulary_model(
-    subwords: Sequence[str],
-    splitter: bytes,
-    special: Mapping[str, str],
-    tags: Collection[str] = (),
+    subwords: Sequence[str], splitter: bytes, special: Mapping[str, str], tags: Collection[str] = ()
 ) -> bytes:
     """Return the table of a `VocabularyTokenizer` as a serialised SentencePiece model.
 

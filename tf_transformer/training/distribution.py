@@ -1,6 +1,5 @@
 """Strategies for training on one or more devices of one or more machines."""
 
-import functools
 from typing import Any
 
 import keras
@@ -67,18 +66,16 @@ class WorkersStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         self, dataset: tf.data.Dataset, options: Any = None
     ) -> tf.distribute.DistributedDataset:
         """Return the batches of this worker's replicas, given a dataset of global batches."""
-        replicas = self.replicas_here
+        replicas, number = self.replicas_here, self.num_replicas_in_sync
 
-        def share_of(batch: Any, index: int) -> tf.data.Dataset:
-            part = tf.nest.map_structure(lambda t: t[index :: self.num_replicas_in_sync], batch)
-            return tf.data.Dataset.from_tensors(part)
+        def shares(*batch: Any) -> tf.data.Dataset:
+            def share(index: tf.Tensor) -> Any:
+                return tf.nest.map_structure(lambda t: t[index::number], batch)
 
-        def batches_of_replicas(*batch: Any) -> tf.data.Dataset:
-            parts = [share_of(batch, index) for index in replicas]
-            return functools.reduce(tf.data.Dataset.concatenate, parts)
+            return tf.data.Dataset.range(replicas.start, replicas.stop).map(share)
 
         # TensorFlow would split each worker's batches again, and lose sentences of uneven batches.
-        shared = dataset.flat_map(batches_of_replicas).prefetch(2 * len(replicas))
+        shared = dataset.flat_map(shares).prefetch(2 * len(replicas))
         return self.distribute_datasets_from_function(lambda _: shared, options)
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
