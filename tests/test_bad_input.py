@@ -23,7 +23,10 @@ REFUSED = {
         "--train-source=two --train-target=latin1": ["latin1, line 2: not valid"],
         "--train-source=folder --train-target=two": ["folder: is a directory"],
     },
-    "train --corpus=copy": {"--run-dir={saved}": ["demo: holds an export"]},
+    "train --corpus=copy": {
+        "--run-dir={saved}": ["demo: holds an export"],
+        "--run-dir=": ["--run-dir is empty"],
+    },
     "train --resume --steps=99": {
         "--run-dir=missing": ["missing: is no folder. Check", "tf-transformer train"],
         "--run-dir=folder": ["folder: holds no run", "tf-transformer train"],

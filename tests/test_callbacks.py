@@ -134,6 +134,21 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     assert run.checkpoints.latest() is None
 
 
+def test_metrics_that_are_not_finite_are_null_in_the_files_of_a_run(fit, tmp_path):
+    run, position = a_run(tmp_path), Position(STARTED)
+    spoil = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(val_bleu=np.nan, loss=np.float32(np.inf))
+    )
+    save, progress = callbacks.SaveCheckpoints(run, position), callbacks.Progress(run, position)
+    fit(spoil, save, progress, epochs=1)
+    [state] = tmp_path.glob("checkpoints/*/state.json")
+    for found in (
+        json.loads(state.read_text())["metrics"],
+        json.loads(run.directory.log_path.read_text()),
+    ):
+        assert (found["val_bleu"], found["loss"]) == (None, None)
+
+
 def test_speed_and_time_left_wait_until_they_are_known(monkeypatch, tmp_path, capfd):
     clock = types.SimpleNamespace(now=STARTED, monotonic=lambda: clock.now)
     monkeypatch.setattr(callbacks, "time", clock)

@@ -261,6 +261,9 @@ def test_text_files_are_read_once_and_known_to_a_later_process(tmp_path, passes)
         with pytest.raises(DataError, match="has 300 but"):
             load_corpus(config, summary)
         text = (tmp_path / "old.target").read_text()
+        (tmp_path / "old.target").write_text("other\n" * 300)
+        with pytest.raises(DataError, match=r"old[.]target: was changed since the run began"):
+            load_corpus(config, summary)
         (tmp_path / "old.target").write_text(text.rstrip("\n") + "\n")
 
 

@@ -158,6 +158,9 @@ def test_what_cannot_be_exported_is_one_line(random_models, tmp_path, monkeypatc
         pass
 
     assert "this model is a Other" in refused(Other(model.config))
+    quantized = tt.Transformer(model.config)
+    quantized.encoder.layers[0].feed_forward.expand.quantize("int8")
+    assert "quantized already" in refused(quantized)
     short = dataclasses.replace(model.config, positions="learned", max_positions=9)
     assert "positions, but the model has max_positions=9" in refused(tt.Transformer(short))
     for name in [name for name in sys.modules if name.split(".")[0] == "ctranslate2"]:

@@ -84,8 +84,8 @@ def test_truncated_says_that_a_translation_met_its_limit(translate, in_memory, s
     assert translate(sentences)["truncated"] == flags
     ended = [s for s, flag in zip(sentences, flags, strict=True) if not flag]
     cut = sentences[flags.index(True)]
-    texts = ["\n".join(ended), "\n".join([*ended, cut]), "", "\n".join([cut, *ended])]
-    assert translate(texts)["truncated"] == [False, True, False, True]
+    texts = ["\n".join(ended), "\n".join([*ended, cut]), "", "\u200b", "\n".join([cut, *ended])]
+    assert translate(texts)["truncated"] == [False, True, False, False, True]
 
 
 def test_a_paragraph_without_an_end_is_not_cut_in_silence(in_memory):

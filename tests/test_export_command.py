@@ -85,7 +85,7 @@ def test_without_validation_text_the_default_is_exported(
     config = (run_dir / "config.toml").read_text(encoding="utf-8")
     (run_dir / "config.toml").write_text(config.replace("validation.source", "gone.source"))
     settings, manifest = export(run_dir, *options)
-    assert_one_line(capfd.readouterr().err, "not chosen on validation text", "gone.source")
+    assert_one_line(capfd.readouterr().err, "no validation text chooses the search", "gone.source")
     assert settings["beam_size"] == beam_size
     search = manifest["search"]
     assert (search["beam_size"], search["length_penalty"]) == (beam_size, 0.6)

@@ -1,5 +1,7 @@
 """What a person should look at: loops, copies, lost pieces and lengths; and how sure a model is."""
 
+from unicodedata import normalize
+
 import letters
 import numpy as np
 import pytest
@@ -102,6 +104,9 @@ def test_isotonic_values_rise_and_keep_the_mean(values):
 def test_calibration_measures_lengths_and_chrf(in_memory, sentences):
     text = tt.ParallelText(tuple(sentences), tuple(sentences))
     usual = calibrate(in_memory, text)
+    forms = (tuple(normalize(form, f"{each} é") for each in sentences) for form in ("NFC", "NFD"))
+    one, other = (calibrate(in_memory, tt.ParallelText(text.sources, form)) for form in forms)
+    assert one.chrf == other.chrf
     assert usual.ratios == (1.0, 1.0)
     assert list(usual.chrf) == sorted(usual.chrf) and len(usual.chrf) == 6
     few = tt.ParallelText(text.sources[:9], text.targets[:9])

@@ -140,6 +140,12 @@ def test_bad_input_is_one_line_and_writes_nothing(case, tmp_path, capfd):
     imports.assert_import_refused("bert", MASKED, *BAD[case], tmp_path, capfd)
 
 
+def test_an_imported_bert_is_no_model_of_ctranslate2(imported, tmp_path, capfd):
+    run, *_ = imported.values()
+    command = ["export", run, tmp_path / "saved", "--format=ctranslate2"]
+    assert_refused(command, ["this model is a PrefixLanguageModel"], capfd, tmp_path)
+
+
 def test_a_source_and_a_target_of_the_largest_length_have_positions(opened):
     model, *_ = opened(MASKED)
     longest = read_bert(MASKED).max_length

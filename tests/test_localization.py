@@ -1,6 +1,7 @@
 """The commands of a localisation team: documents, glossaries, pairs of their files, the suite."""
 
 import json
+import re
 
 import pytest
 from commands import assert_one_line, config_of, refusal, run_here
@@ -10,6 +11,7 @@ import tf_transformer as tt
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.glossary import Glossary, read_terms
 from tf_transformer.data.text import DataError
+from tf_transformer.inference.results import Translation
 
 PO = """msgid ""
 msgstr "Content-Type: text/plain; charset=UTF-8\\n"
@@ -27,12 +29,14 @@ msgstr "fertig"
     ("name", "content"),
     [
         ("a.tsv", "file\tDatei\n\nfile name\tDateiname\n"),
-        ("a.csv", 'file,Datei,noun\n"file name",Dateiname,\n'),
+        ("a.csv", 'file,Datei,noun\n\n"file\nname","Dateiname"\n'),
+        ("b.csv", "file;Datei;x, y\nfile name;Dateiname;\n"),
         (
             "a.tbx",
             "<martif><termEntry><langSet xml:lang='en'><tig><term>file</term></tig></langSet>"
             "<langSet xml:lang='de'><ntig><termGrp><term>Datei</term></termGrp></ntig>"
             "<tig><term>File</term></tig></langSet></termEntry>"
+            "<termEntry><langSet><term>lone</term></langSet></termEntry>"
             "<termEntry><langSet><term>file name</term></langSet>"
             "<langSet><term>Dateiname</term></langSet></termEntry></martif>",
         ),
@@ -58,13 +62,21 @@ def test_glossaries_are_read(tmp_path, name, content):
     [
         ("a.tsv", "file\tDatei\nname\n", "entry 2: needs a term and its translation"),
         ("a.tbx", "<martif><termEntry>", "is not valid XML"),
+        ("a.tbx", "<martif/>", "has no entry in two languages"),
         ("a.tbx", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "defines entities"),
         ("a.tsv", "", "the file is empty"),
+        ("a.csv", "file,Datei\n\nname\n", "entry 2: needs"),
     ],
 )
 def test_broken_glossaries_have_one_line(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     assert message in refusal(read_terms, tmp_path / name, kind=DataError)
+
+
+@pytest.mark.parametrize("terms", [{"a": ""}, {" ": "a"}, {"a": "b\tc"}, {"a\nb": "c"}])
+def test_terms_without_a_translation_are_refused(terms):
+    with pytest.raises(DataError, match="needs a translation; neither may have lines or tabs"):
+        Glossary(terms)
 
 
 def test_a_document_is_filled_and_kept(echo, tmp_path):
@@ -77,7 +89,28 @@ def test_a_document_is_filled_and_kept(echo, tmp_path):
     again = run_here("translate", echo, "--input", output, "--output", output, status=2)
     assert_one_line(again.stderr, "is the input too")
     again = run_here("translate", echo, "--input", output, status=2)
-    assert_one_line(again.stderr, "needs --output")
+    assert_one_line(again.stderr, "give --output")
+
+
+def test_what_stays_in_a_document_is_named_and_other_formats_are_refused(
+    echo, tmp_path, monkeypatch
+):
+    page = "<p>a b\n<p>b <i>c</i> a\n<p>c <code>b. a</code> b"
+    (tmp_path / "a.html").write_text(page)
+    options = "--output", tmp_path / "out", "--overwrite"
+    run_here("translate", echo, "--input", tmp_path / "a.html", *options)
+    assert (tmp_path / "out").read_text() == page
+
+    def lose_tags(self, texts, **options):
+        return ([Translation(re.sub("<.*?>", "", text), 0, 0, 1, False, False)] for text in texts)
+
+    monkeypatch.setattr(tt.Translator, "stream", lose_tags)
+    done = run_here("translate", echo, "--input", tmp_path / "a.html", *options)
+    assert "1 of 3 units translated" in done.stderr
+    assert "2 unit(s) of the input stay as they were, as a tag was lost: line 2, 3." in done.stderr
+    (tmp_path / "a.json").write_text('{"a": "b"}')
+    done = run_here("translate", echo, "--input", tmp_path / "a.json", *options, status=2)
+    assert_one_line(done.stderr, "[.]json is not read; convert it")
 
 
 def test_flags_are_json_lines(echo, tmp_path):
@@ -127,6 +160,14 @@ TMX = (
     "<tmx><header srclang='en'/><body>{}</body></tmx>",
     "<tu><tuv xml:lang='en'><seg>{}</seg></tuv><tuv xml:lang='de'><seg>{}</seg></tuv></tu>",
 )
+
+
+@pytest.mark.parametrize("command", ["evaluate {echo} --file {path}", "filter --file {path}"])
+def test_a_file_without_pairs_is_one_line(echo, tmp_path, command):
+    path = tmp_path / "a.po"
+    path.write_text('msgid "a"\nmsgstr ""\n')
+    done = run_here(*command.format(echo=echo, path=path).split(), status=2)
+    assert_one_line(done.stderr, "a.po: no pair .*is left")
 
 
 def test_pairs_of_a_tmx_file_are_filtered_evaluated_and_trained(echo, tmp_path):

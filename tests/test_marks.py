@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import tf_transformer as tt
 from tf_transformer.data.mark_practice import practise_marks
 from tf_transformer.data.marks import MarkedText, Marks, seem_forced
+from tf_transformer.data.pieces import VERBATIM
 from tf_transformer.data.word_links import WordLinks
 from tf_transformer.errors import ConfigError
 from tf_transformer.inference.terms import insert_terms
 from tf_transformer.tokenizers.additions import with_symbols
-from tf_transformer.tokenizers.marks import RESERVED, VERBATIM, MarkIds, MarkSymbols
+from tf_transformer.tokenizers.marks import RESERVED, MarkIds, MarkSymbols
 from tf_transformer.tokenizers.vocabulary import VocabularyTokenizer, vocabulary_model
 
 FEW = Marks(4)  # with two pairs
@@ -29,15 +30,22 @@ FOUND = {
     "Plain text.": "Plain text.",
     "Hi {name}, {0} {} of {n, number}!": "Hi [0], [1] [2] of [3]!",
     "{{x}} ${y} #{z} %{w}": "[0] [1] [2] [3]",
-    "{n, plural, one {file} other {files}}": "{n, plural, one [0] other [1]}",
+    "Delete {n, plural, one {a} other {{n} {k, select, x {y} other {z}} b}}?": "Delete [0]?",
+    "{{{x}}} {!! x !!} ${x + 1} {0, 10:N2}": "[0] [1] [2] [3]",
+    "{ x y } <% if a % b %>": "{ x y } [0]",
     "%s, %1$s, %(n)s and %5.2f": "[0], [1], [2] and [3]",
+    "%<name>s, %<price>.2f, %1$,d or %1$tY": "[0], [1], [2] or [3]",
+    "%#@files@, %I64d, %(имя)s, $t(a.b)": "[0], [1], [2], [3]",
     "%1 of %PRODUCTNAME %PATH% $(ARG1)": "[0] of [1] [2] [3]",
     "%PRODUCTNAME%VERSION %d%% %lu": "[0] [1][2] [3]",
     "50 % der 100%ig 50%, 100% of": "50 % der 100%ig 50%, 100% of",
-    "US$ 20, $20": "US$ 20, $20",
+    "US$ 20, $20, 5@3.50": "US$ 20, $20, 5@3.50",
     "$name $x$": "[0] [1]",
     "See https://a.b/c?x=1&y=(z). Or (http://x.y/z).": "See [0]. Or ([1]).",
     "www.example.org, a.b@example.org!": "[0], [1]!",
+    "https://x.de/{id}/edit?a={b}, mailto:{c}.": "[0], [1].",
+    "HTTPS://X.DE/Käse, sftp://a.de/хлеб.": "[0], [1].",
+    "http://b.kr을 mailto:x": "[0]을 [1]",
     "发送至a@b.cn的邮箱，见http://b.cn/x。": "发送至[0]的邮箱，见[1]。",
     "<a_b> <x:y>": "[0] [1]",
     "AT&T &amp; &#160;x": "AT&T [0] [1]x",
@@ -48,6 +56,10 @@ FOUND = {
     "<i>a <b>b</i></b>": "[A] a [B] b[a][b]",
     "H<sub>2</sub>O": "H[A] 2[a]O",
     '<a href="x y">u</a><g id=1>v</g><b>w</b>': "[A] u[a][B] v[b][0]w[1]",
+    '<input type="checkbox" checked> <a download href=\\"%s\\">x</a>': "[0] [A] x[a]",
+    '<b @click="go" :a="b" [c]="d">x</b> <file name> <button disabled>y</button>': (
+        "[A] x[a] <file name> [B] y[b]"
+    ),
     "<br> <br/> </p>": "[0] [1] [2]",
     "<All files>, 1 < 2 > 0": "<All files>, 1 < 2 > 0",
     "<none>": "<none>",
@@ -328,7 +340,9 @@ def test_terms_are_honoured(server):
         ("NATO nato", "NATO\tNATO", "[NATO] nato"),
         ("C++ (x) a.b", "c++\tC++\n(x)\ty\na.b\tz", "[C++] [y] [z]"),
         ("打开文件", "打开\topen", "[open]文件"),
+        ("เปิดไฟล์นี้", "ไฟล์\tfile", "เปิด[file]นี้"),
         ("file file\u00a0name", "file name\tN\nfile\tF", "[F] [N]"),
+        ("10\u00a0km file  name", "10\u00a0km\tA\u00a0B\nfile  name\tN", "[A\u00a0B] [N]"),
         ("http://file/ {file} file", "file\tF", "http://file/ {file} [F]"),
         ("a b", "a\n\tx\na\tb\tc\n", "a b"),
     ],

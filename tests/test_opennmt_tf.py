@@ -159,6 +159,13 @@ def test_descriptions_are_read_and_not_run(description, expected, tmp_path):
     assert found == expected.replace("tf.nn.", "").split()
 
 
+def test_a_description_of_several_models_is_refused(tmp_path):
+    path = tmp_path / "model_description.py"
+    path.write_text('names = "TransformerBase", "TransformerBig"\n')
+    with pytest.raises(ForeignModelError, match="nor one model of the catalog"):
+        opennmt_tf._description(path)
+
+
 def test_a_model_of_the_catalog_with_files_elsewhere(imported, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(FIXTURES / "shared", folder / "avg")

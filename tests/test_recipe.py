@@ -189,3 +189,11 @@ def test_explain_prints_the_choices_and_trains_nothing(copy_files, tmp_path, cap
     assert "was chosen:" in capfd.readouterr().out.splitlines()[0]
     assert cli.main([*options, "--preset=base"]) == 0
     assert "learning_rate           0.00075" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [("2", 2), ("gpu", 1), ("GPU:0, gpu:3", 2), ("gpu:0,gpu,gpu:0", 1), ("cpu:0,cpu:1", 0)],
+)
+def test_gpus_are_counted_from_the_devices_that_are_given(devices, expected):
+    assert recipe.gpus_by_driver(devices) == expected

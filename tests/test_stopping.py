@@ -93,11 +93,14 @@ def test_patience_counts_validations_since_the_best_while_the_rate_falls(
     metric, values, rates, is_due, tmp_path
 ):
     log = [
-        {metric.name: value, "learning_rate": rate}
-        for value, rate in zip(values, rates, strict=False)
+        {"step": 4 * number - 1, "left_out": 1, metric.name: value, "learning_rate": rate}
+        for number, (value, rate) in enumerate(zip(values, rates, strict=False), 1)
     ]
+    # After Ctrl-C, say, or where the metric is not finite.
+    log += [{**log[-1], "left_out": 2}, {**log[-1], metric.name: None}] * 2
     run = a_run(tmp_path, {"patience": 2}, metric)
-    assert bool(stopping.EarlyStopping(run, log).reason()) == is_due
+    early = stopping.EarlyStopping(run, Position(STARTED, batches_seen=4), log)
+    assert bool(early.reason()) == is_due
 
 
 @pytest.mark.slow

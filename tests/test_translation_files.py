@@ -9,9 +9,12 @@ import pytest
 from commands import refusal
 from hypothesis import strategies as st
 
+from tf_transformer.data.pieces import VERBATIM
 from tf_transformer.data.text import DataError
 from tf_transformer.data.translation_files import open_document, read_pairs
 from tf_transformer.data.translation_files.markup import is_balanced
+
+SHOWN = str.maketrans(dict(zip(VERBATIM, "[]", strict=True)))
 
 
 def _filled(folder, name, content, translate=str.upper):
@@ -19,8 +22,14 @@ def _filled(folder, name, content, translate=str.upper):
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     document = open_document(path)
-    sources = document.to_translate
-    return sources, document.filled([translate(source) for source in sources]).decode()
+    texts = [_without_signs(source) for source in document.to_translate]
+    shown = [source.translate(SHOWN) for source in document.to_translate]
+    return shown, document.filled(list(map(translate, texts))).decode()
+
+
+def _without_signs(source):
+    """A source as it is after translation: the signs around what is copied are gone."""
+    return re.sub(f"[{''.join(VERBATIM)}]", "", source)
 
 
 def _xliff(content, version="1.2", more=""):
@@ -124,6 +133,31 @@ def test_xliff_2_marks_what_nobody_reviewed(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("source", "expected"),
+    {
+        'a <ph id="1">&lt;br/></ph> b': 'a [<ph id="1">&lt;br/></ph>] b',
+        "a <bpt>{b}</bpt>b<ept>{/b}</ept> c": "a [<bpt>{b}</bpt>]b[<ept>{/b}</ept>] c",
+        'a <mrk mtype="protected">b</mrk> c': 'a [<mrk mtype="protected">b</mrk>] c',
+        "a <mrk id='1' translate='no'>b</mrk> c": "a [<mrk id='1' translate='no'>b</mrk>] c",
+        "\n  a <g>b\n  c</g>\n": "a <g>b c</g>",
+        "a <!-- <no> --> b": "a [<!-- <no> -->] b",
+    }.items(),
+)
+def test_what_is_copied_is_one_piece(tmp_path, source, expected):
+    content = _xliff(f"<trans-unit><source>{source}</source>@</trans-unit>")
+    sources, text = _filled(tmp_path, "a.xlf", content.replace("@", ""), lambda s: s)
+    assert sources == [expected]
+    copied = re.sub("[[\\]]", "", expected)
+    if "\n" in source:
+        copied = f"\n  {copied}\n"
+    assert text == content.replace(
+        "@", f'<target state="needs-review-translation">{copied}</target>'
+    )
+    kept = _xliff(f'<trans-unit xml:space="preserve"><source>{source}</source></trans-unit>')
+    assert _filled(tmp_path, "a.xlf", kept)[0] == [source.strip() if "\n" in source else expected]
+
+
+@pytest.mark.parametrize(
     "translation", ["a <b>b</b>", "a </b>b<b>", "a b", "a <b>b</b></b>", "<i/><b></b>", ""]
 )
 def test_a_unit_whose_tags_are_lost_stays_as_it_was(tmp_path, translation):
@@ -205,7 +239,7 @@ def test_html(tmp_path):
 
     sources, text = _filled(tmp_path, "a.html", page.format(*old), translate)
     assert text == page.format(*new)
-    assert "one two <code>x < y</code> three <br> <b>four</b> five" in sources
+    assert "one two [<code>x < y</code>] three <br> <b>four</b> five" in sources
 
 
 def test_html_attributes_inside_a_unit(tmp_path):
@@ -225,6 +259,15 @@ def test_html_attributes_inside_a_unit(tmp_path):
         ("<script>'<script>'</script>a", ["a"]),
         ("<br translate=no title=no>a<br>b", ["a<br>b"]),
         ("<svg><title>no</title></svg>a<style>no</style>", ["a"]),
+        ("<p>a</p><svg><g><svg/></g></svg><p>b</p>", ["a", "b"]),
+        ("<ul><li translate=no>no <b>no</b><li>a</ul><p>b</p>", ["a", "b"]),
+        ("<p translate='no'>no<p>a</p>", ["a"]),
+        ("<p>a <code>no<p>b</p><script>no<p>no</p>", ["a", "b"]),
+        ("<textarea title=a>no</textarea><p><svg aria-label=b>no</svg> c", ["a", "b", "c"]),
+        (
+            "<p>a <var>x</var> <i hidden>b</i> <i data-x>c</i>",
+            ["a [<var>x</var>] <i hidden>b</i> [<i data-x>]c</i>"],
+        ),
     ],
 )
 def test_units_of_html(tmp_path, page, expected):
@@ -239,7 +282,7 @@ def test_po_flags_that_are_there_and_blank_texts(tmp_path):
 
 
 def test_xliff_text_with_crlf(tmp_path):
-    content = _xliff("<trans-unit>\r\n<source>a\r\nb</source></trans-unit>")
+    content = _xliff("<trans-unit xml:space='preserve'>\r\n<source>a\r\nb</source></trans-unit>")
     sources, text = _filled(tmp_path, "a.xlf", content)
     assert sources == ["a\nb"]
     assert 'translation">A\r\nB</target>' in text
@@ -300,7 +343,9 @@ def test_all_outside_of_the_units_stays_equal(tmp_path, name, pieces, translatio
     document = open_document(path)
     count = len(document.to_translate)
     assert document.filled([""] * count) == content.encode()
-    filled = document.filled([source + translation for source in document.to_translate]).decode()
+    filled = document.filled(
+        [_without_signs(source) + translation for source in document.to_translate]
+    ).decode()
     # What is left of the units, in order, is in the result, in order.
     position = start = 0
     for edit in sorted({e.start: e for u in document.units for e in u.edits}.values()):

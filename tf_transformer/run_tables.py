@@ -171,9 +171,10 @@ class DataConfig:
         if self.row_length and not self.max_length <= self.row_length <= (
             self.batch_tokens or self.row_length
         ):
+            most = "" if self.batch_tokens is None else f"={self.batch_tokens}"
             raise ValueError(
                 f"row_length={self.row_length} must be at least max_length={self.max_length}, and "
-                f"at most batch_tokens={self.batch_tokens}; 0 packs nothing."
+                f"at most batch_tokens{most}; 0 packs nothing."
             )
         self._check_lists()
         names = ("source_noise", "source_tag", "tag", "validation_tag", "marks")
@@ -273,7 +274,8 @@ class TrainingConfig:
     validation_steps: PositiveInt | None = optional("updates between validations", _CHOSEN)
     patience: PositiveInt | None = optional(
         "stop after this many validations without a better checkpoint, counted once the learning "
-        "rate has fallen below its peak; default: never stop early"
+        "rate has fallen below its peak; default: never stop early",
+        _FREE,
     )
     keep_checkpoints: PositiveInt = setting(5, "newest checkpoints to keep besides the best", _FREE)
     checkpoint_steps: PositiveInt | None = optional(

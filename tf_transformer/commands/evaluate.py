@@ -21,7 +21,7 @@ from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.config_fields import flag
 from tf_transformer.data.glossary import read_terms
-from tf_transformer.data.text import TextFiles, stream_aligned
+from tf_transformer.data.text import TextFiles, stream_aligned, without_blanks
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet
@@ -72,8 +72,8 @@ def run(options: Options) -> int:
             raise ConfigError(f"{flag(name)} {reason}. Omit {', '.join(useless)}.")
     sources, references = options.source or (), options.reference or ()
     if options.file:
-        pairs = zip(*read_pairs(options.file), strict=True)
-        print(json.dumps(_scores(options, *map(list, pairs))))
+        text = without_blanks(read_pairs(options.file), options.file)
+        print(json.dumps(_scores(options, list(text.sources), list(text.targets))))
         return 0
     if not options.text and not (sources or references):
         raise ConfigError("give --source and --reference, or --text. See evaluate --help")

@@ -96,9 +96,8 @@ def run(options: Options) -> int:
         kept = total - sum(count for count, _ in dropped.values())
         report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
         if not kept and not shard:
-            raise InputError(
-                f"{' and '.join(inputs)}: no pair is left; dropped were {'; '.join(report)}."
-            )
+            lost = "".join(f"; dropped were {line}" for line in report)
+            raise InputError(f"{' and '.join(inputs)}: no pair of {total:,} is left{lost}.")
     print(f"{total:,} pairs; the usual ratio of target and source characters is {length_ratio}.")
     print(*(f"Dropped {line}." for line in report), sep="\n", end="\n" if report else "")
     print(f"{'Kept' if outputs else 'Would keep'} {kept:,} pairs.")

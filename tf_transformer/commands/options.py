@@ -142,7 +142,7 @@ def _add_option(
 
 
 def read_options(options: type, values: Mapping[str, Any]) -> Any:
-    """Return an object of the class `options`; `values` has keys such as `"search.xla"`.
+    """Return an object of the class `options`; `values` has keys such as `"search.beam_size"`.
 
     Raises:
         ConfigError: A value is invalid.

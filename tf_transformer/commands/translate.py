@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from rich.console import Console
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.glossary import read_terms
+from tf_transformer.data.pieces import VERBATIM
 from tf_transformer.data.shard import Shard
 from tf_transformer.data.text import decode_lines
 from tf_transformer.data.translation_files import open_document
@@ -102,7 +104,7 @@ def run(options: Options) -> int:
         translate = functools.partial(translator.stream, **given)
         translate([])  # refuses impossible options before anything is written
         if document:
-            return _fill(options, document, translate)
+            return _fill(options, document, translate, translator.has_marks)
         files.enter_context(naming(options.output))
         if options.output:
             path = pathlib.Path(options.output)
@@ -133,19 +135,27 @@ def run(options: Options) -> int:
     return 0
 
 
-def _fill(options: Options, document: Document, translate: Callable) -> int:
+def _fill(options: Options, document: Document, translate: Callable, has_marks: bool) -> int:
     """Translate the units of a document, and write the document with their translations."""
-    if not options.output or options.flags or options.n_best:
-        raise InputError(f"{options.input}: needs --output, and has no --flags or --n-best.")
-    found = [best for (best,) in translate(document.to_translate)]
-    content = document.filled([best.text for best in found])
+    if not options.output:
+        raise InputError(f"{options.input}: is a document; give --output.")
+    if options.flags or options.n_best:
+        raise InputError(f"{options.input}: is a document; omit --flags and --n-best.")
+    texts = document.to_translate
+    if not has_marks:
+        texts = [re.sub(f"[{''.join(VERBATIM)}]", "", text) for text in texts]
+    found = [best for (best,) in translate(texts)]
+    translations = [best.text for best in found]
+    content, fits = document.filled(translations), document.fitting(translations)
     with atomic_file(pathlib.Path(options.output)) as temporary:
         temporary.write_bytes(content)
-    warn(f"{len(found):,} of {len(document.units):,} units translated; look at all of them.")
+    warn(f"{sum(fits):,} of {len(document.units):,} units translated; look at all of them.")
     places = [unit.place.removeprefix("line ") for unit in document.units if unit.edits]
+    lines = [p for p, is_fitting in zip(places, fits, strict=True) if not is_fitting]
+    _warn_of_lines("unit", "of the input stay as they were, as a tag was lost", lines)
     for name in sorted({flag for best in found for flag in best.flags}):
         lines = [p for p, best in zip(places, found, strict=True) if name in best.flags]
-        _warn_of_lines("unit", f"have the flag {name}", lines)
+        _warn_of_lines("unit", f"of the input have the flag {name}", lines)
     return 0
 
 

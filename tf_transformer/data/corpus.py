@@ -74,6 +74,11 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
         candidates = Candidates()
         observers = sample.add, (repeated if config.has_validation_files else candidates).add
         text = read(*paths, observers=observers, known=known)
+        if known and text.fingerprint != known["fingerprint"]:
+            raise DataError(
+                f"{' and '.join(paths)}: was changed since the run began. Restore it, or start a "
+                f"new run with another --run-dir."
+            )
         summary.append(text.summary())
         if len(text.shards) > 1:
             where = " on each side" if len(paths) > 1 else ""

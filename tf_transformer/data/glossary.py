@@ -1,11 +1,13 @@
 """Glossaries: terms and the translations that they must have."""
 
 import csv
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tf_transformer.data.text import DataError, FilePath, stream_lines
+from tf_transformer.data.translation_files.markup import on_one_line
 
 
 def read_terms(path: FilePath) -> dict[str, str]:
@@ -20,13 +22,15 @@ def read_terms(path: FilePath) -> dict[str, str]:
     if suffix in (".tbx", ".xml"):
         rows = _rows_of_tbx(path, "\n".join(lines))
     elif suffix == ".csv":
-        rows = list(csv.reader(lines))
+        separator = max(",;\t", key=lines[0].count)
+        rows = [row for row in csv.reader((f"{x}\n" for x in lines), delimiter=separator) if row]
     else:
         rows = [line.split("\t") for line in lines if line.strip()]
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or not (row[0].strip() and row[1].strip()):
             raise DataError(f"{path}, entry {number}: needs a term and its translation")
-    return {source.strip(): target.strip() for source, target, *_ in rows}
+    # A cell may have several lines.
+    return {on_one_line(source).strip(): on_one_line(target).strip() for source, target, *_ in rows}
 
 
 def _rows_of_tbx(path: FilePath, text: str) -> list[list[str]]:
@@ -38,10 +42,13 @@ def _rows_of_tbx(path: FilePath, text: str) -> list[list[str]]:
         raise DataError(f"{path}: is not valid XML ({error}); check the file") from None
     entries = [*_elements(root, "termEntry"), *_elements(root, "conceptEntry")]
     languages = ([*_elements(e, "langSet"), *_elements(e, "langSec")] for e in entries)
-    return [
+    rows = [
         ["".join(term.itertext()) for each in entry for term in _elements(each, "term")[:1]]
         for entry in languages
     ]
+    if not (pairs := [row for row in rows if len(row) > 1]):
+        raise DataError(f"{path}: has no entry in two languages; give another glossary")
+    return pairs
 
 
 def _elements(parent: ElementTree.Element, name: str) -> list[ElementTree.Element]:
@@ -50,9 +57,18 @@ def _elements(parent: ElementTree.Element, name: str) -> list[ElementTree.Elemen
 
 
 class Glossary:
-    """Terms and their translations, to find those that may be in a text."""
+    """Terms and their translations, to find those that may be in a text.
+
+    Raises:
+        DataError: A term or its translation is blank, or has a tab or a line break.
+    """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
+        for pair in terms.items():
+            if not all(re.fullmatch(r"[^\t\n]*\S[^\t\n]*", side) for side in pair):
+                raise DataError(
+                    f"the term {pair[0]!r} needs a translation; neither may have lines or tabs"
+                )
         self._lines = [(_folded(term[0]), "\t".join(term)) for term in terms.items()]
 
     def terms_in(self, text: str) -> str:

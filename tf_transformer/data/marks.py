@@ -18,6 +18,7 @@ from tf_transformer.data.pieces import (
     OPENING_TAG,
     PIECES,
     TAG_NAME,
+    VERBATIM,
 )
 from tf_transformer.data.text import ChangedText
 from tf_transformer.errors import ConfigError
@@ -27,7 +28,6 @@ from tf_transformer.tokenizers.marks import (
     OPENING_PATTERN,
     PLAIN_PATTERN,
     RESERVED_PATTERN,
-    VERBATIM,
     MarkIds,
     MarkSymbols,
 )
@@ -244,20 +244,24 @@ class Marks:
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         """Return whether texts `(B, n)` of each source have other pieces, or not as often.
 
-        Terms do not count, and what only looks like a tag, such as `<none>`.
+        Pairs of tags that cross each other differ, too, unless those of the source do. What only
+        looks like a tag, such as `<none>`, does not count; of terms, the pieces in them do.
         """
+        source = tf.strings.regex_replace(source, f"[{''.join(VERBATIM)}]", "")
 
         def pieces_of(text: tf.Tensor) -> tf.Tensor:
             pieces = self.split(text).first_pieces()
-            return tf.where(_is_text(pieces, text) | _is_term(pieces), "", pieces)
+            return tf.where(_is_text(pieces, text), "", pieces)
+
+        def grouped(of_texts: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
 
         of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
-        of_texts = tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
-
-        source = of_source[:, None]
+        cross = ~_cross(of_source)[:, None] & grouped(_cross(of_texts))
+        source, of_texts = of_source[:, None], grouped(of_texts)
         lost = (_counts(source, source) != _counts(source, of_texts)) & (source != "")
         invented = (_counts(of_texts, source) == 0) & (of_texts != "")
-        return tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1)
+        return tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1) | cross
 
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""
@@ -272,20 +276,7 @@ class Marks:
         may_be_marked &= pieces != ""
         if self.no_pieces:
             may_be_marked &= tf.reduce_all(pieces[:, :, None] != self.no_pieces, axis=2)
-        opens = tf.strings.regex_full_match(pieces, OPENING_TAG) & may_be_marked
-        closes = tf.strings.regex_full_match(pieces, CLOSING_TAG) & may_be_marked
-        names = tf.strings.regex_replace(pieces, rf"(?s)^</?({TAG_NAME}).*$", r"\1")
-        is_same = (opens | closes)[:, None] & (names[:, :, None] == names[:, None])
-        # The nesting of each tag i is that of tags of its name: up to i if it opens, otherwise
-        # before it. A tag closes the last one that opens in the same nesting.
-        step = tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32)
-        before = tf.linalg.band_part(tf.where(is_same, step[:, None], 0), -1, 0)
-        nesting = tf.reduce_sum(before, axis=2) + tf.cast(closes, tf.int32)
-        is_pair = opens[:, :, None] & closes[:, None] & is_same
-        is_pair &= nesting[:, :, None] == nesting[:, None]
-        size = tf.shape(pieces)[1]
-        is_pair &= tf.range(size)[:, None] < tf.range(size)  # the first index is of the opening tag
-        opener = tf.reduce_max(tf.where(is_pair, tf.range(size)[:, None], -1), axis=1)  # or -1
+        opener, size = _openers(tf.where(may_be_marked, pieces, "")), tf.shape(pieces)[1]
         is_opener = tf.reduce_any(opener[:, None] == tf.range(size)[:, None], axis=2)
         number = tf.cumsum(tf.cast(is_opener, tf.int32), axis=1, exclusive=True)
         number = tf.where(is_opener, number, tf.gather(number, tf.maximum(opener, 0), batch_dims=1))
@@ -331,6 +322,34 @@ def _at_marks(text: tf.Tensor) -> tuple[Parts, tf.Tensor]:
     pairs = tf.where(touches, parts.flat + tf.roll(parts.flat, -2, 0), "")
     is_pair = tf.strings.regex_full_match(pairs, f"{PLAIN_PATTERN}{_NOT_CLOSING}")
     return parts, tf.where(is_pair, pairs, "")
+
+
+def _openers(pieces: tf.Tensor) -> tf.Tensor:
+    """Return for each of the pieces `(B, P)` that closes a pair of tags which one opens it, or -1.
+
+    The nesting of a tag is that of tags of its name: up to it if it opens, otherwise before it. A
+    tag closes the last one that opens in the same nesting.
+    """
+    opens = tf.strings.regex_full_match(pieces, OPENING_TAG)
+    closes = tf.strings.regex_full_match(pieces, CLOSING_TAG)
+    names = tf.strings.regex_replace(pieces, rf"(?s)^</?({TAG_NAME}).*$", r"\1")
+    is_same = (opens | closes)[:, None] & (names[:, :, None] == names[:, None])
+    step = tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32)
+    before = tf.linalg.band_part(tf.where(is_same, step[:, None], 0), -1, 0)
+    nesting = tf.reduce_sum(before, axis=2) + tf.cast(closes, tf.int32)
+    is_pair = opens[:, :, None] & closes[:, None] & is_same
+    is_pair &= nesting[:, :, None] == nesting[:, None]
+    place = tf.range(tf.shape(pieces)[1])
+    is_pair &= place[:, None] < place  # the first index is of the opening tag
+    return tf.reduce_max(tf.where(is_pair, place[:, None], -1), axis=1)
+
+
+def _cross(pieces: tf.Tensor) -> tf.Tensor:
+    """Return whether a pair of tags among pieces `(B, P)` crosses another one, bool `(B,)`."""
+    opener, place = _openers(pieces), tf.range(tf.shape(pieces)[1])
+    first, second = opener[:, :, None], opener[:, None]
+    cross = (first >= 0) & (first < second) & (second < place[:, None]) & (place[:, None] < place)
+    return tf.reduce_any(cross, axis=[1, 2])
 
 
 def _spaced(text: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tf_transformer.data.text import ParallelText
 from tf_transformer.inference.flags import SMOOTHING, Usual
 from tf_transformer.inference.translator import Translator
+from tf_transformer.normalization import composed
 
 _FEWEST_PAIRS = 50
 _BINS = 20
@@ -31,7 +32,7 @@ def calibrate(translator: Translator, validation: ParallelText, **options: float
     per_token = np.array([best.log_prob / (best.length + 1) for best in found])
     metric = sacrebleu.CHRF()
     chrf = np.array([
-        metric.sentence_score(best.text, [reference]).score
+        metric.sentence_score(composed(best.text), [composed(reference)]).score
         for best, reference in zip(found, validation.targets, strict=True)
     ])  # fmt: skip
     order = np.argsort(per_token)

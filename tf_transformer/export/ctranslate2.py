@@ -12,6 +12,7 @@ from keras import ops
 from tf_transformer.export.manifest import ExportError, version_folder, write_manifest
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.versions import CTRANSLATE2
+from tf_transformer.layers.base import quantized_parts
 from tf_transformer.layers.decoder import DecoderLayer
 from tf_transformer.layers.positions import sinusoidal_positions
 from tf_transformer.models.transformer import Transformer
@@ -87,6 +88,8 @@ def _specification(model: Transformer, quantization: str | None, max_length: int
             f"CTranslate2 can only run a Transformer; this model is a "
             f"{type(model).__name__}. Export it as a SavedModel (--format saved_model)."
         )
+    if quantized_parts(model):
+        raise ExportError("the model is quantized already. Export it before model.quantize.")
     config = model.config
     if lack := config.lack_of_positions(max_length):
         raise ExportError(lack)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tf_transformer.config_fields import flag
 from tf_transformer.data.corpus import load_validation
+from tf_transformer.data.marks import Marks
 from tf_transformer.data.text import ParallelText
 from tf_transformer.errors import ConfigError, InputError
 from tf_transformer.export.calibration import calibrate
@@ -96,7 +97,7 @@ def export_run(
         return export_saved_model(module, path, version, {**manifest, **choices}, overwrite)
     if tag := config.data.source_tag:
         warn(f"CTranslate2's files cannot hold the tag {tag}; put it before a source's tokens.")
-    if trained.target_tokenizer.mark_ids.all:
+    if Marks.of(trained.source_tokenizer, trained.target_tokenizer):
         warn("CTranslate2's files lack marks: placeholders and tags may be lost there.")
     model, *tokenizers, _ = trained
     return export_ctranslate2(
@@ -177,5 +178,5 @@ def _validation(run: RunDirectory, data: DataConfig, fingerprint: str | None) ->
                 raise InputError("it has changed since the training.")
             return text
     except InputError as problem:
-        warn(f"the search was not chosen on validation text: {problem}")
+        warn(f"no validation text chooses the search or calibrates its flags: {problem}")
     return ParallelText((), ())

@@ -187,14 +187,13 @@ def _description(path: pathlib.Path) -> dict[str, str]:
         raise ForeignModelError(f"{path}: is no Python.") from None
     texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
     given = {node.arg: ast.unparse(node.value) for node in nodes if isinstance(node, ast.keyword)}
-    theirs = {**_DEFAULTS, **given}
-    for name in texts & _HEADS.keys():
-        theirs.setdefault("num_heads", str(_HEADS[name]))
-    if "num_heads" not in theirs:
+    heads = {str(_HEADS[name]) for name in texts & _HEADS.keys()}
+    if "num_heads" not in given and len(heads) != 1:
         raise ForeignModelError(
-            f"{path}: has neither num_heads=… nor a model of the catalog that can be imported: "
+            f"{path}: has neither num_heads=… nor one model of the catalog that can be imported: "
             f"{', '.join(_HEADS)}. Relative positions cannot."
         )
+    theirs = {"num_heads": "".join(heads), **_DEFAULTS, **given}
     for name in _FIXED.keys() & given:  # may be the name of a class with its module
         theirs[name] = given[name].rpartition(".")[2]
     activation = theirs["ffn_activation"].removeprefix("tf.nn.")

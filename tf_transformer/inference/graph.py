@@ -290,8 +290,9 @@ class ExportTranslator(tf.Module):
         else:
             *found, _ = self.searches.beam(*inputs, search.beam_size, search.length_penalty, 1)
         found = Hypotheses(*found)
-        texts = self._decoded(found.ids[:, 0], found.lengths[:, 0])
-        return tf.strings.regex_replace(texts, "\ufffd", ""), found.truncated[:, 0]
+        lengths = found.lengths[:, 0]
+        texts = tf.strings.regex_replace(self._decoded(found.ids[:, 0], lengths), "\ufffd", "")
+        return texts, found.truncated[:, 0] & (lengths > 0)
 
     def _search_inputs(self, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return padded source ids `(B, S)` and limits `(B,)` of rows of tokens."""

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_transformer.data.marks import Parts
-from tf_transformer.data.pieces import PIECES, TAG
+from tf_transformer.data.pieces import PIECES, TAG, VERBATIM
 from tf_transformer.inference.text_reader import valid_utf8
-from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
+from tf_transformer.tokenizers.marks import RESERVED_PATTERN
 
 # Bytes that never occur in UTF-8, so no text has them and no character class matches them.
 _MARK = b"\xfe"  # stands around the white space between two sentences

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tf_transformer.data.glossary import Glossary
 from tf_transformer.data.marks import Marks
+from tf_transformer.data.pieces import VERBATIM
 from tf_transformer.data.translation_files.markup import is_balanced
 from tf_transformer.evaluation import corpus_score
 from tf_transformer.inference.results import Translation
 from tf_transformer.inference.terms import insert_terms
-from tf_transformer.tokenizers.marks import VERBATIM
 
 
 def suite(

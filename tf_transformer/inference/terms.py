@@ -3,9 +3,10 @@
 import tensorflow as tf
 
 from tf_transformer.data.marks import CUT, Marks, Parts
+from tf_transformer.data.pieces import VERBATIM
 from tf_transformer.inference.sentences import CJK
 from tf_transformer.inference.text_reader import valid_utf8
-from tf_transformer.tokenizers.marks import RESERVED_PATTERN, VERBATIM
+from tf_transformer.tokenizers.marks import RESERVED_PATTERN
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _TERM = r"[^\t]*[^\s\p{Z}][^\t]*"
@@ -44,6 +45,7 @@ def _with_glossary(text: tf.Tensor, glossary: tf.Tensor, marks: Marks) -> tf.Ten
     is_term = tf.strings.regex_full_match(lines, rf"{_TERM}\t{_TERM}")
     columns = tf.ragged.boolean_mask(columns, is_term).to_tensor("", shape=[None, 2])
     sources, targets = (tf.strings.strip(column) for column in tf.unstack(columns, axis=1))
+    sources = tf.strings.regex_replace(sources, r"[\s\p{Z}]+", " ")
     # A regular expression of ten thousand terms would be too large.
     first_words = tf.strings.regex_replace(tf.strings.strip(_words(sources)), " .*", "")
     in_text = tf.unique(tf.concat([tf.strings.split(_words(text)).flat_values, [""]], 0))[0]
@@ -87,5 +89,6 @@ def _words(text: tf.Tensor) -> tf.Tensor:
 
 def _in_words(text: tf.Tensor) -> tf.Tensor:
     """Put signs around each word, and around each character of scripts without spaces."""
-    text = tf.strings.regex_replace(text, f"([{CJK}])", rf"{_BEGIN}\1{_END}")
+    unspaced = rf"([{CJK}\p{{Thai}}\p{{Lao}}\p{{Khmer}}\p{{Myanmar}}])"
+    text = tf.strings.regex_replace(text, unspaced, rf"{_BEGIN}\1{_END}")
     return tf.strings.regex_replace(text, r"([\p{L}\p{M}\p{N}]+)", rf"{_BEGIN}\1{_END}")

@@ -68,10 +68,9 @@ class Translator:
         terms: Mapping[str, str] | None = None,
     ) -> None:
         require_no_fork()
-        self._glossary = Glossary(terms) if terms else None
-        if terms and getattr(module, "insert_terms", None) is None:
+        self.module, self._glossary = module, Glossary(terms) if terms else None
+        if terms and not self.has_marks:
             raise InputError("this model has no marks, so it cannot follow terms. Train one anew.")
-        self.module = module
         self._threads = threads or num_cores()
         settings = module.settings.items()
         self._settings = {name: np.asarray(value.numpy()).item() for name, value in settings}
@@ -141,6 +140,11 @@ class Translator:
         """The default `beam_size` (1 for greedy search) and `length_penalty`."""
         # A SavedModel has them as float32, in which 0.6 is 0.6000000238.
         return {name: round(self._settings[name], 6) for name in ("beam_size", "length_penalty")}
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether the model has marks, so that it keeps pieces and follows terms."""
+        return getattr(self.module, "insert_terms", None) is not None
 
     @property
     def mark_pattern(self) -> str:

@@ -76,7 +76,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         run = self._run
         if run.workers.is_chief:
             state = {"signatures": run.signatures, "seconds": self._position.seconds}
-            run.checkpoints.add_metrics(logs or {}, **state)
+            run.checkpoints.add_metrics(_for_json(logs or {}), **state)
 
     def save(self) -> None:
         """Write a checkpoint without metrics, if anything was trained since the last one."""
@@ -201,7 +201,7 @@ class Progress(keras.callbacks.Callback):
             "validation_fraction": round(self._validation_seconds / seconds, 3),
             "padding_fraction": round(run.data.batches.padding_fraction, 4),
             "learning_rate": float(self.model.optimizer.learning_rate),
-            **metrics,
+            **_for_json(metrics),
             "criterion": run.metric.name,
             "signature": run.signatures.get(run.metric.name, ""),
             "left_out": self._position.batches_seen // training.accumulation_steps - step,
@@ -231,9 +231,8 @@ class Progress(keras.callbacks.Callback):
             point["tokens_per_second"] = self._speed(*self._at_point)
         self._at_point = self._batches, self._seconds
         self._show_in_tensorboard(step, point)
-        # JSON has no infinity.
-        rounded = {k: float(f"{v:.4g}") if math.isfinite(v) else None for k, v in point.items()}
-        self._points.append({"step": step, **rounded})
+        rounded = {name: float(f"{value:.4g}") for name, value in point.items()}
+        self._points.append({"step": step, **_for_json(rounded)})
 
     def _show_in_tensorboard(self, step: int, values: dict[str, float]) -> None:
         if self._tensorboard is None:
@@ -251,3 +250,8 @@ class Progress(keras.callbacks.Callback):
         data = self._run.data.batches
         per_batch = data.num_target_tokens / len(data)
         return (self._batches - batches) * per_batch / (self._seconds - seconds)
+
+
+def _for_json(values: dict[str, float]) -> dict[str, float | None]:
+    """Return values with None for those that are not finite, which JSON does not have."""
+    return {name: float(v) if math.isfinite(v) else None for name, v in values.items()}

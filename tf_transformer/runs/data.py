@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
-from tf_transformer.data.marks import MarkedText, Marks
+from tf_transformer.data.marks import MarkedText, Marks, require_pattern
 from tf_transformer.data.text import Corpus, SentencePairs
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.errors import ConfigError
@@ -67,6 +67,8 @@ def prepare_data(
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
+    if config.data.mark_pattern:
+        require_pattern(config.data.mark_pattern)
     tokenizers, origin = None, config.training.initialize_from
     if resume or origin is not None:
         tokenizers = restore_tokenizers(run if resume else RunDirectory.open(origin))

@@ -8,6 +8,7 @@ import dataclasses
 import glob
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -270,7 +271,8 @@ def explain(config: RunConfig, facts: Facts) -> str:
 def gpus_by_driver(devices: str | None) -> int:
     """Count the GPUs that training would use, as far as possible without TensorFlow."""
     if devices is not None:
-        return int(devices) if devices.isdecimal() else devices.lower().count("gpu")
+        numbers = re.findall(r"gpu(?::(\d+))?", devices.lower())
+        return int(devices) if devices.isdecimal() else len({number or "0" for number in numbers})
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])

@@ -52,6 +52,8 @@ class RunDirectory:
     def create(cls, path: str | os.PathLike[str]) -> "RunDirectory":
         """Return the directory of a new run. It is made later, so a failed start leaves none."""
         run = cls(path)
+        if not os.fspath(path):
+            raise RunError("--run-dir is empty. Give the folder to write.")
         # A run that stopped before its first checkpoint has nothing to lose but its ids.
         is_prepared = run.config_path.exists() and run.ids_path.exists()
         if is_prepared or any(run.checkpoints_path.glob("step-*")):

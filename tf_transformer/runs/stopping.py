@@ -71,22 +71,24 @@ class EarlyStopping(keras.callbacks.Callback):
     """Callback that stops training after `patience` validations in a row without a new best.
 
     Validations at the highest learning rate so far do not count, because the model improves most in
-    the decay. Unlike Keras' own callback, this one knows the validations before a resumed `fit` and
-    supports several workers: a worker whose logs lack the metric follows the others.
+    the decay, nor does the one after Ctrl-C, which a run without it would not have. Unlike Keras'
+    own callback, this one knows the validations before a resumed `fit` and supports several
+    workers: a worker whose logs lack the metric follows the others.
 
     Args:
         run: The run, whose `patience` counts validations; None never stops.
-        log: The validations before, each with its `learning_rate`.
+        position: Where the run is.
+        log: The lines of `log.jsonl` before.
     """
 
-    def __init__(self, run: Run, log: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, run: Run, position: Position, log: Sequence[Mapping[str, Any]]) -> None:
         super().__init__()
-        self._run = run
+        self._run, self._position = run, position
         self._best = -math.inf
         self._highest_rate = 0.0
         self._since_best = 0
         for line in log:
-            self._add(line)
+            self._add(line, line["step"] + line.get("left_out", 0))
 
     def reason(self) -> str:
         """Return why training is over, or an empty str."""
@@ -94,18 +96,20 @@ class EarlyStopping(keras.callbacks.Callback):
         if patience is None or self._since_best < patience:
             return ""
         return (
-            f"the last {patience} validations were not better than one before; a new run "
-            f"without --patience would go on"
+            f"the last {patience} validations were not better than one before; give more --patience"
         )
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        self._add({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
+        updates = self._position.batches_seen // self._run.config.training.accumulation_steps
+        rate = float(self.model.optimizer.learning_rate)
+        self._add({**logs, "learning_rate": rate}, updates)
         if self._run.workers.all_reduce_max(bool(self.reason())):
             self.model.stop_training = True
 
-    def _add(self, logs: Mapping[str, Any]) -> None:
+    def _add(self, logs: Mapping[str, Any], updates: int) -> None:
         metric = self._run.metric
-        if metric.name not in logs:
+        is_due = updates % self._run.config.training.validation_steps == 0
+        if not is_due or logs.get(metric.name) is None:
             return
         rank, rate = metric.rank(logs[metric.name]), logs["learning_rate"]
         is_counted = rate < self._highest_rate and rank <= self._best

@@ -73,7 +73,7 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
             step = step_of(run.model)
             log = [line for line in directory.log() if line["step"] <= step]
             limit = Limit(run, position, log[-1]["validation_seconds"] if log else 0.0)
-            stopping = EarlyStopping(run, log)
+            stopping = EarlyStopping(run, position, log)
             reason = limit.reason() or stopping.reason()
             if reason and not step:
                 raise InputError(f"{directory.path}: nothing is trained yet, and {reason}")

@@ -14,8 +14,6 @@ PLAIN_PATTERN, OPENING_PATTERN, CLOSING_PATTERN = (
     rf"[\x{{{first:X}}}-\x{{{first + MOST_MARKS - 1:X}}}]" for first in _FIRST
 )
 RESERVED_PATTERN = r"[\x{F500}-\x{F5FF}]"
-# Around a piece that already is what it shall become, such as the translation of a term.
-VERBATIM = "\uf5c0", "\uf5c1"
 RESERVED = frozenset(map(chr, range(0xF500, 0xF600)))
 
 

@@ -167,10 +167,9 @@ class SentencePieceTokenizer(FileTokenizer):
                 raise
 
         model, ids = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
-        with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
-            with naming_files(rules.name):
-                rules.writelines(_rules(_ALWAYS | (nfc_rules() if normalization == "nfc" else {})))
-                rules.flush()
+        with naming_files(tempfile.gettempdir()), tempfile.NamedTemporaryFile("w") as rules:
+            rules.writelines(_rules(_ALWAYS | (nfc_rules() if normalization == "nfc" else {})))
+            rules.flush()
             try:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=stream(),

@@ -62,17 +62,18 @@ class Workers:
         return bytes(self._all_reduce_sum(list(content) if self.is_chief else [0] * size))
 
     def require_same(self, settings: Mapping[str, Any]) -> None:
-        """Raise a `ConfigError` if this worker's settings, JSON values, differ from the chief's."""
+        """Raise a `ConfigError` if a worker's settings, JSON values, differ from the chief's."""
         of_chief = json.loads(self.broadcast(json.dumps(settings).encode()))
         different = [
             f"{name} is {of_chief.get(name)} on the chief and {value} here"
             for name, value in settings.items()
             if of_chief.get(name) != value
         ]
-        if different:
+        if self.all_reduce_max(bool(different)):  # so that none goes on without it
+            found = f": {'; '.join(different)}" if different else ", as another one says"
             raise ConfigError(
-                f"worker {self.index} of {self.count} would train something else: "
-                f"{'; '.join(different)}. Give every worker the same files and options."
+                f"worker {self.index} of {self.count} would train something else{found}. Give "
+                f"every worker the same files and options."
             )
 
     def _all_reduce_sum(self, numbers: list[int]) -> list[int]:

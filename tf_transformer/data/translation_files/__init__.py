@@ -20,6 +20,9 @@ _HTML = read_html, rb"(?i)<meta\s[^>]*charset\s*=\s*[\"']?([\w.:-]+)"
 _PO = read_po, rb'"Content-Type:[^"]*charset=(?!CHARSET)([\w.:-]+)'
 _XLIFF = read_xliff, _XML
 _FORMATS = {".po": _PO, ".pot": _PO, ".xlf": _XLIFF, ".xliff": _XLIFF, ".html": _HTML}
+_OTHERS = set(
+    ".arb .docx .dtd .ini .json .odt .properties .resx .strings .ts .xml .yaml .yml".split()
+)
 _WITH_PAIRS = (".po", ".xlf", ".xliff", ".tmx")
 _FORMATS |= {".htm": _HTML, ".tmx": (read_tmx, _XML), ".srt": (read_srt, rb"(?!)")}
 
@@ -27,6 +30,8 @@ _FORMATS |= {".htm": _HTML, ".tmx": (read_tmx, _XML), ".srt": (read_srt, rb"(?!)
 def open_document(path: FilePath) -> Document | None:
     """Return the document in a file, whose suffix tells the format; None for any other file."""
     suffix = Path(path).suffix.lower()
+    if suffix in _OTHERS:
+        raise DataError(f"{path}: {suffix} is not read; convert it (json2po of translate-toolkit)")
     if suffix == ".tmx":
         raise DataError(f"{path}: a TMX file has pairs for training; translate their original")
     if suffix not in _FORMATS:

@@ -101,8 +101,14 @@ class Document:
 
     @property
     def to_translate(self) -> list[str]:
-        """The sources of the units that need a translation."""
+        """The sources of the units that need a translation, see `Markup`."""
         return [unit.source for unit in self.units if unit.edits]
+
+    def fitting(self, translations: Sequence[str]) -> list[bool]:
+        """Return which translations of `to_translate` are not blank, and have the source's tags."""
+        units = (unit for unit in self.units if unit.edits)
+        pairs = zip(units, map(str.strip, translations), strict=True)
+        return [bool(text) and all(edit.write(text) for edit in unit.edits) for unit, text in pairs]
 
     def filled(self, translations: Sequence[str]) -> bytes:
         """Return the bytes of the file with translations of `to_translate`.

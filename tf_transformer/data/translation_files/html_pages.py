@@ -36,7 +36,7 @@ def read_html(file: TextFile) -> list[Unit]:
             no = translate and translate[translate.lastindex].lower() == "no"
             if (no or name in _UNTOUCHED) and name not in EMPTY:
                 position = _end_of_element(token, name)
-            elif not no:
+            if not no:
                 found = [by_name[key] for key in _TRANSLATED if key in by_name]
                 units += itertools.chain(*(_of_attribute(file, each) for each in found))
         tags.append(slice(token.start(), position))
@@ -48,12 +48,15 @@ def read_html(file: TextFile) -> list[Unit]:
 
 def _end_of_element(token: re.Match[str], name: str) -> int:
     """Return where the element of a start tag ends; elements of the same name may be in it."""
-    end, depth = token.end(), not token["attributes"].endswith("/")
-    tags = re.compile(rf"(?i)<(/?){re.escape(name)}(?=[\s/>])[^>]*>").finditer(token.string, end)
+    text, end, depth = token.string, token.end(), not token["attributes"].endswith("/")
+    tags = re.compile(rf"(?i)<(/?){re.escape(name)}(?=[\s/>])[^>]*?(/?)>").finditer(text, end)
     while depth:
         if not (tag := next(tags, None)):
-            return len(token.string)
-        end, depth = tag.end(), depth + (-1 if tag[1] else name not in _RAW)
+            # HTML allows leaving out some end tags. Such an element ends before the next block.
+            others = _TOKEN.finditer(text, token.end()) if name not in _RAW else ()
+            blocks = (t.start() for t in others if (t["name"] or "b").lower() not in _INLINE)
+            return next(blocks, len(text))
+        end, depth = tag.end(), depth + (-1 if tag[1] else not tag[2] and name not in _RAW)
     return end
 
 

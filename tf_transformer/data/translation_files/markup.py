@@ -6,12 +6,14 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from tf_transformer.data.pieces import ATTRIBUTE, TAG_NAME, VERBATIM
 from tf_transformer.data.translation_files.document import Edit, Parts, TextFile, Unit
 
 _BLANK = re.compile(r"(?i)(?:\s|&(?:nbsp|#(?:9|10|13|32|160|x9|xA|xD|x20|xA0));)*+")
 _BLANK_END = re.compile(_BLANK.pattern + r"\Z")
 # Elements of HTML without end tags.
 EMPTY = set("area base br col embed hr img input link meta source track wbr".split())
+_ONE_TAG = re.compile(rf"</?{TAG_NAME}{ATTRIBUTE}*\s*/?>")
 _NO_CHARACTERS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # in XML
 
 
@@ -51,7 +53,8 @@ class Markup:
         decode, encode: Functions from text in the file to plain text, and back.
 
     Attributes:
-        source: The text with its tags; empty if the text has no letter.
+        source: The text with its tags, and the signs `VERBATIM` around what is more than one tag,
+            such as an element of code; empty if the text has no letter.
         plain: The text without tags.
         start, end: Where the text is.
     """
@@ -77,7 +80,8 @@ class Markup:
         gaps[-1] = slice(gaps[-1].start, self.end)
         texts, self._tags = [decode(text[gap]) for gap in gaps], [(text[tag], tag) for tag in tags]
         self.plain = "".join(texts)
-        pieces = itertools.zip_longest(texts, (tag for tag, _ in self._tags), fillvalue="")
+        copied = (tag if _ONE_TAG.fullmatch(tag) else tag.join(VERBATIM) for tag, _ in self._tags)
+        pieces = itertools.zip_longest(texts, copied, fillvalue="")
         self.source = "".join(map("".join, pieces)) if any(map(str.isalpha, self.plain)) else ""
 
     def units(self, write: Callable[[str], Parts | None] | None = None) -> list[Unit]:

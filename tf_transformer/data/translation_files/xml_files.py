@@ -6,11 +6,15 @@ import re
 from xml.parsers import expat
 
 from tf_transformer.data.translation_files.document import Edit, Parts, TextFile, Unit
-from tf_transformer.data.translation_files.markup import Markup
+from tf_transformer.data.translation_files.markup import Markup, on_one_line
 
 _CDATA = re.compile(r"<!\[CDATA\[((?s:.*?))\]\]>")
 # Elements with native codes are copied as a whole.
 _CODES = "|".join(rf"<{n}\b(?:[^>]*[^>/])?>.*?</{n}\s*>" for n in ("bpt", "ept", "it", "ph"))
+# So is what is not to be translated.
+_CODES += (
+    r"""|<mrk\b[^>]*\b(?:mtype\s*=\s*["']protected|translate\s*=\s*["']no)["'][^>]*>.*?</mrk\s*>"""
+)
 _TAG = re.compile(r"""<(?:"[^"]*"|'[^']*'|[^"'>])*+>""")
 _PIECE = re.compile(rf"(?s){_CDATA.pattern}|<!--.*?-->|<\?.*?\?>|{_CODES}|{_TAG.pattern}")
 _STATE = re.compile(r"""\s+(?:state|subState)\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>\Z""")
@@ -35,12 +39,13 @@ class _Element:
 
 def _elements(file: TextFile, root: str) -> list[_Element]:
     """Return the elements of a file in order. No entity is expanded, and no other file is read."""
-    elements, path = [], [_Element("", {"translate": "yes"}, 0, 0)]
+    inherited = {"translate": "yes", "xml:space": "default"}
+    elements, path = [], [_Element("", inherited, 0, 0)]
     parser = expat.ParserCreate("UTF-16LE")
 
     def start(name: str, attributes: dict[str, str]) -> None:
         offset = parser.CurrentByteIndex // 2
-        attributes.setdefault("translate", path[-1].attributes["translate"])  # is inherited
+        attributes = {name: path[-1].attributes[name] for name in inherited} | attributes
         inner = _TAG.match(file.text, offset).end()
         element = _Element(name.rpartition(":")[2], attributes, offset, inner)
         path[-1].children.append(element)
@@ -74,12 +79,15 @@ def _elements(file: TextFile, root: str) -> list[_Element]:
 def _markup(file: TextFile, element: _Element) -> Markup:
     pieces = _PIECE.finditer(file.text, element.inner, element.close)
     tags = [slice(*piece.span()) for piece in pieces if piece[1] is None]
-    return Markup(file, slice(element.inner, element.close), tags, _decoded)
+    is_as_written = element.attributes["xml:space"] == "preserve"
 
+    def decoded(text: str) -> str:
+        parts = _CDATA.split(text.replace("\r\n", "\n"))
+        outside = (part if is_as_written else on_one_line(part) for part in parts[::2])
+        parts[::2] = map(html.unescape, outside)
+        return "".join(parts)
 
-def _decoded(text: str) -> str:
-    parts = _CDATA.split(text.replace("\r\n", "\n"))
-    return "".join(part if index % 2 else html.unescape(part) for index, part in enumerate(parts))
+    return Markup(file, slice(element.inner, element.close), tags, decoded)
 
 
 def read_xliff(file: TextFile) -> list[Unit]:
@@ -153,7 +161,9 @@ def read_tmx(file: TextFile) -> list[Unit]:
         if element.name == "tu" and len(segments) > 1:
             of_unit = {**(header.attributes if header else {}), **element.attributes}
             language = of_unit.get("srclang", "").lower()
-            segments.sort(key=lambda segment: segment[0] != language)
+            # Exactly that language, otherwise one of another region.
+            near = re.split("[-_]", language)[0]
+            segments.sort(key=lambda s: (s[0] != language, re.split("[-_]", s[0])[0] != near))
             source, target = (_markup(file, seg) for _, seg in segments[:2])
             pair = source.plain, target.plain
             units.append(Unit(source.source, file.place(element.start), (), pair))
