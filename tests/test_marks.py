@@ -62,6 +62,12 @@ FOUND = {
     ),
     "<br> <br/> </p>": "[0] [1] [2]",
     "<All files>, 1 < 2 > 0": "<All files>, 1 < 2 > 0",
+    "<none selected> <file required> a <b (c = 5)> d": (
+        "<none selected> <file required> a <b (c = 5)> d"
+    ),
+    "50 %<b>de</b>, {n}%<br>off": "50 %[A] de[a], [0]%[1]off",
+    "《http://a.cn/x》很好 ‹https://a.b›¹ http://c.d→": "《[0]》很好 ‹[1]›¹ [2]→",
+    r"_http://a.b/c_ \nhttp://a.b http://한국.kr": r"_[0] \n[1] [2]",
     "<none>": "<none>",
     "Hi <name>, <1>you</1>": "Hi [0], [A] you[a]",
     "%@ %dx%d {{ x }} { -brand } <%= y %>": "[0] [1]x[2] [3] { -brand } <%= y %>",
@@ -333,6 +339,28 @@ def test_terms_are_honoured(server):
 
 
 @pytest.mark.parametrize(
+    ("source", "text", "expected"),  # [x] is a term whose translation is x
+    [
+        ("<i>a <b>c</b></i>", "<i>a <b>c</i></b>", True),
+        ("<i>a <b>c</b></i>", "<b>a</b> <i>c</i>", False),
+        ("<i>a <b>c</i></b>", "<b>a <i>c</b></i>", False),  # as in the source
+        ("<ul><li>a. b</li></ul>", "<ul><li>a</ul> b</li>", True),
+        ("{a} {a}", "{a}", True),
+        ("a", "{a}", True),
+        ("[{y} loaf] {z}", "{z} {y} loaf", False),
+        ("[{y} loaf] {z}", "{z} loaf", True),
+        ("[a] [b] [c] [d] {e}", "a b c d {e}", True),  # more than four marks
+        ("[a] [b] [c] {e}", "a b c {e}", False),
+    ],
+)
+def test_what_differs_from_the_source(source, text, expected):
+    source = source.translate(str.maketrans("[]", "".join(VERBATIM)))
+    assert FEW.differ(tf.constant([source]), tf.constant([[text, text]])).numpy().tolist() == [
+        [expected, expected]
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "terms", "expected"),
     [
         ("Files and profile", "file\tX", "Files and profile"),
@@ -341,6 +369,7 @@ def test_terms_are_honoured(server):
         ("C++ (x) a.b", "c++\tC++\n(x)\ty\na.b\tz", "[C++] [y] [z]"),
         ("打开文件", "打开\topen", "[open]文件"),
         ("เปิดไฟล์นี้", "ไฟล์\tfile", "เปิด[file]นี้"),
+        ("ที่นี่ กรุงเทพ", "ที\tX\nกร\tY", "ที่นี่ กรุงเทพ"),
         ("file file\u00a0name", "file name\tN\nfile\tF", "[F] [N]"),
         ("10\u00a0km file  name", "10\u00a0km\tA\u00a0B\nfile  name\tN", "[A\u00a0B] [N]"),
         ("http://file/ {file} file", "file\tF", "http://file/ {file} [F]"),

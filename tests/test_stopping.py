@@ -101,6 +101,10 @@ def test_patience_counts_validations_since_the_best_while_the_rate_falls(
     run = a_run(tmp_path, {"patience": 2}, metric)
     early = stopping.EarlyStopping(run, Position(STARTED, batches_seen=4), log)
     assert bool(early.reason()) == is_due
+    early.set_model(keras.Sequential([keras.layers.Dense(1)]))
+    early.model.compile("sgd")
+    early.on_epoch_end(0, {metric.name: float("nan")})
+    assert bool(early.reason()) == is_due
 
 
 @pytest.mark.slow

@@ -139,6 +139,9 @@ def test_xliff_2_marks_what_nobody_reviewed(tmp_path):
         "a <bpt>{b}</bpt>b<ept>{/b}</ept> c": "a [<bpt>{b}</bpt>]b[<ept>{/b}</ept>] c",
         'a <mrk mtype="protected">b</mrk> c': 'a [<mrk mtype="protected">b</mrk>] c',
         "a <mrk id='1' translate='no'>b</mrk> c": "a [<mrk id='1' translate='no'>b</mrk>] c",
+        "a <mrk mtype='protected'>b <mrk>c</mrk></mrk> d<mrk mtype='protected'/> <mrk>e</mrk>": (
+            "a [<mrk mtype='protected'>b <mrk>c</mrk></mrk>] d<mrk mtype='protected'/> <mrk>e</mrk>"
+        ),
         "\n  a <g>b\n  c</g>\n": "a <g>b c</g>",
         "a <!-- <no> --> b": "a [<!-- <no> -->] b",
     }.items(),
@@ -223,6 +226,24 @@ def test_an_external_dtd_is_not_read(tmp_path):
     assert list(read_pairs(tmp_path / "a.tmx")) == [("Hello you", "Hallo du")]
 
 
+@pytest.mark.parametrize(
+    ("units", "expected"),
+    [
+        ("en-US a, de-DE b, en-GB c", ("a", "b")),
+        ("de-DE b, en-GB c", ("c", "b")),
+        ("en c, en-US a, fr d, de b", ("a", "d")),
+        ("en-GB c, en-US a", ("a", "c")),
+    ],
+)
+def test_the_pair_of_a_tmx_entry_has_two_languages(tmp_path, units, expected):
+    variants = "".join(
+        "<tuv xml:lang='{}'><seg>{}</seg></tuv>".format(*unit.split()) for unit in units.split(",")
+    )
+    tmx = f'<tmx><header srclang="en-US"/><body><tu>{variants}</tu></body></tmx>'
+    (tmp_path / "a.tmx").write_text(tmx)
+    assert list(read_pairs(tmp_path / "a.tmx")) == [expected]
+
+
 def test_html(tmp_path):
     page = (
         "<!DOCTYPE html>\n<title>{}</title><script>if (a<b) 'x'</script><!-- <p>no</p> -->\n"
@@ -286,6 +307,8 @@ def test_xliff_text_with_crlf(tmp_path):
     sources, text = _filled(tmp_path, "a.xlf", content)
     assert sources == ["a\nb"]
     assert 'translation">A\r\nB</target>' in text
+    content = _xliff("<trans-unit><source><![CDATA[a\n b]]> c</source></trans-unit>")
+    assert _filled(tmp_path, "a.xlf", content)[0] == ["a b c"]
 
 
 def test_subtitles_are_not_divided_in_a_tag(tmp_path):

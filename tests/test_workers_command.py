@@ -162,5 +162,5 @@ def test_workers_that_would_begin_with_other_weights_do_not_train(tmp_path, writ
     )
     _, errors = end(other, 2)
     assert "would train something else: initialized from is base, step-" in errors
-    assert "would train something else, as another one says" in end(chief, 2)[1]
+    assert "another worker would train something else, as it says" in end(chief, 2)[1]
     assert not (tmp_path / "one" / "run").exists()

@@ -97,7 +97,8 @@ def run(options: Options) -> int:
         report = [f"{n:,} {reason}, such as line {line:,}" for reason, (n, line) in dropped.items()]
         if not kept and not shard:
             lost = "".join(f"; dropped were {line}" for line in report)
-            raise InputError(f"{' and '.join(inputs)}: no pair of {total:,} is left{lost}.")
+            found = f"no pair of {total:,} is left{lost}" if total else "has no pairs"
+            raise InputError(f"{' and '.join(inputs)}: {found}.")
     print(f"{total:,} pairs; the usual ratio of target and source characters is {length_ratio}.")
     print(*(f"Dropped {line}." for line in report), sep="\n", end="\n" if report else "")
     print(f"{'Kept' if outputs else 'Would keep'} {kept:,} pairs.")

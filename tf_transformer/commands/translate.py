@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ADVICE_FOR_TEXT = "texts come from standard input (echo TEXT | …) or --input"
 _LINES_NAMED = 5  # in a warning, which is one line
+_SIGNS = f"[{''.join(VERBATIM)}]"
 
 
 class Options(Checked):
@@ -143,16 +144,16 @@ def _fill(options: Options, document: Document, translate: Callable, has_marks: 
         raise InputError(f"{options.input}: is a document; omit --flags and --n-best.")
     texts = document.to_translate
     if not has_marks:
-        texts = [re.sub(f"[{''.join(VERBATIM)}]", "", text) for text in texts]
+        texts = [re.sub(_SIGNS, "", text) for text in texts]
     found = [best for (best,) in translate(texts)]
-    translations = [best.text for best in found]
+    translations = [re.sub(_SIGNS, "", best.text) for best in found]
     content, fits = document.filled(translations), document.fitting(translations)
     with atomic_file(pathlib.Path(options.output)) as temporary:
         temporary.write_bytes(content)
     warn(f"{sum(fits):,} of {len(document.units):,} units translated; look at all of them.")
     places = [unit.place.removeprefix("line ") for unit in document.units if unit.edits]
     lines = [p for p, is_fitting in zip(places, fits, strict=True) if not is_fitting]
-    _warn_of_lines("unit", "of the input stay as they were, as a tag was lost", lines)
+    _warn_of_lines("unit", "of the input stay, as their translation is blank or lacks a tag", lines)
     for name in sorted({flag for best in found for flag in best.flags}):
         lines = [p for p, best in zip(places, found, strict=True) if name in best.flags]
         _warn_of_lines("unit", f"of the input have the flag {name}", lines)

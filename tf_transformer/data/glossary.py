@@ -22,10 +22,15 @@ def read_terms(path: FilePath) -> dict[str, str]:
     if suffix in (".tbx", ".xml"):
         rows = _rows_of_tbx(path, "\n".join(lines))
     elif suffix == ".csv":
-        separator = max(",;\t", key=lines[0].count)
-        rows = [row for row in csv.reader((f"{x}\n" for x in lines), delimiter=separator) if row]
+        first = re.sub('"[^"]*"', "", next(filter(str.strip, lines), ""))
+        separator = next((sign for sign in ";\t" if sign in first), ",")
+        try:
+            rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=separator))
+        except csv.Error as error:
+            raise DataError(f"{path}: is no CSV ({error}); check its quotes") from None
     else:
-        rows = [line.split("\t") for line in lines if line.strip()]
+        rows = [line.split("\t") for line in lines]
+    rows = [row for row in rows if any(map(str.strip, row))]
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or not (row[0].strip() and row[1].strip()):
             raise DataError(f"{path}, entry {number}: needs a term and its translation")
@@ -67,7 +72,8 @@ class Glossary:
         for pair in terms.items():
             if not all(re.fullmatch(r"[^\t\n]*\S[^\t\n]*", side) for side in pair):
                 raise DataError(
-                    f"the term {pair[0]!r} needs a translation; neither may have lines or tabs"
+                    f"the term {pair[0]!r} and its translation must have text, but no tabs or line "
+                    f"breaks"
                 )
         self._lines = [(_folded(term[0]), "\t".join(term)) for term in terms.items()]
 

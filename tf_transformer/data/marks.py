@@ -245,8 +245,11 @@ class Marks:
         """Return whether texts `(B, n)` of each source have other pieces, or not as often.
 
         Pairs of tags that cross each other differ, too, unless those of the source do. What only
-        looks like a tag, such as `<none>`, does not count; of terms, the pieces in them do.
+        looks like a tag, such as `<none>`, does not count. Of terms, the pieces in them do; those
+        for which no mark is left are taken to be lost.
         """
+        pieces = self.split(source).first_pieces()
+        is_left = _is_term(pieces) & (self._columns(pieces, pieces != "") < 0)
         source = tf.strings.regex_replace(source, f"[{''.join(VERBATIM)}]", "")
 
         def pieces_of(text: tf.Tensor) -> tf.Tensor:
@@ -261,7 +264,8 @@ class Marks:
         source, of_texts = of_source[:, None], grouped(of_texts)
         lost = (_counts(source, source) != _counts(source, of_texts)) & (source != "")
         invented = (_counts(of_texts, source) == 0) & (of_texts != "")
-        return tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1) | cross
+        differ = tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1)
+        return differ | cross | tf.reduce_any(is_left, axis=1, keepdims=True)
 
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""
@@ -390,7 +394,8 @@ def _counts(pieces: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 
 def _is_term(pieces: tf.Tensor) -> tf.Tensor:
-    return tf.strings.regex_full_match(pieces, f"{VERBATIM[0]}.*")
+    """Return whether pieces are terms, rather than elements that a file copies."""
+    return tf.strings.regex_full_match(pieces, f"(?s){VERBATIM[0]}[^<].*")
 
 
 def _plain(text: tf.Tensor) -> tf.Tensor:

@@ -4,43 +4,61 @@
 # They are characters of Unicode's private use area, as marks are.
 VERBATIM = "\uf5c0", "\uf5c1"
 
-_BRACKETS = r"""<>"'`«»“”‘’()\[\]{}（）【】「」『』"""
+# No piece has signs and marks in it, so that these expressions find what is around them.
+_NOT = "\uf500-\uf5ff"
+_BRACKETS = rf"""<>"'`«»“”‘’()\[\]{{}}（）【】「」『』{_NOT}"""
 # Text in scripts without spaces follows an address at once.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _IN_LINK = rf"[^\s\p{{Z}}{_BRACKETS}{_UNSPACED}、。，：；！？]"
-_IN_BRACKETS = rf"\({_IN_LINK}*\)|\{{[^{{}}\s]*\}}"
+_IN_BRACKETS = rf"\({_IN_LINK}*\)|\{{[^{{}}\s{_NOT}]*\}}"
 _LINK = rf"{_IN_LINK}|{_IN_BRACKETS}"
-_LINK_END = rf"{_IN_LINK[:-1]}.,:;!?*@|^\\…–—؟،؛।]|{_IN_BRACKETS}"
+# Particles of Korean follow an address at once, too.
+_LINK_END = rf"[^\P{{L}}{_UNSPACED}\p{{Hangul}}]|[\p{{Nd}}/#=&_~$%+-]|{_IN_BRACKETS}"
 _CONVERSION = "[diouxXeEfFgGcpsn@]"
 _SIZE = "(?:hh?|ll?|[Lqjzt]|I64|I32)"
 _FORMAT = rf"[-+0#',]*\d*(?:[.]\d+)?(?:{_SIZE}?{_CONVERSION}|[tT][A-Za-z])"  # after a name
-_FLAT = _NESTED = r"[^{}\n]*"
+_FLAT = rf"[^{{}}\n{_NOT}]*"
+_FORMS = _INSIDE = rf"[^{{}}{_NOT}]*"
 for _ in range(4):  # braces in braces, as ICU's {n, plural, one {…} other {…}} has them
-    _NESTED = rf"{_FLAT}(?:\{{{_NESTED}\}}{_FLAT})*"
+    _FORMS = rf"{_INSIDE}(?:\{{{_FORMS}\}}{_INSIDE})*"
 TAG_NAME = r"[A-Za-z0-9][\w:.-]*"
-# HTML's attributes without a value; those of frameworks have names such as @click and [value].
+ICU_FORMS = r"\s*\w[\w.]*\s*,\s*(?:plural|select|selectordinal)\s*,"  # before the forms
+# Attributes with a value, also with names of frameworks such as @click and [value], and those
+# without one of HTML's elements: <file required> is text.
+_VALUED = (
+    r"""\s+(?:[A-Za-z_:][\w:.-]*\s*=\s*(?:\\?"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
+    r"""|(?:[@:#*][A-Za-z_][\w:.-]*|\[[\w.-]+\]|\([\w.-]+\))=(?:"[^"<]*"|'[^'<]*'))"""
+)
 _BARE = (
     r"\s+(?i:allowfullscreen|async|autofocus|autoplay|checked|controls|default|defer|disabled|"
     r"download|hidden|inert|loop|multiple|muted|novalidate|open|readonly|required|reversed|selected)"
 )
-_VALUE = r"""(?:\\?"[^"<]*"|'[^'<]*'|[^\s"'<>=`]+)"""
-ATTRIBUTE = rf"(?:\s+[@:#*(\[]*[A-Za-z_][\w:.\-)\]]*\s*=\s*{_VALUE}|{_BARE})"
+_ATTRIBUTE = rf"(?:{_VALUED}|{_BARE})"
+_HAVE_BARE = (
+    r"(?i:a|audio|b|button|details|dialog|div|em|fieldset|form|h[1-6]|i|iframe|img|input|li|ol|"
+    r"optgroup|option|p|script|select|span|strong|table|t[dhr]|textarea|track|ul|video)"
+)
+TAGS = (
+    rf"<{_HAVE_BARE}{_ATTRIBUTE}+\s*/?>|<{TAG_NAME}(?:{_VALUED}{_ATTRIBUTE}*)?\s*/?>"
+    rf"|</{TAG_NAME}\s*>"
+)
 # What is kept in each text.
 _PLACEHOLDERS = "|".join(
     (
         # Addresses, without the punctuation after them.
-        rf"(?:\b[A-Za-z][A-Za-z0-9+.-]*://|\bmailto:|\bwww[.])(?:{_LINK})*(?:{_LINK_END})",
+        r"(?:(?i:https?|s?ftps?|file|ssh|git|svn|ldaps?|wss?|irc|rtsp|smb)://|mailto:|www[.])"
+        rf"(?:{_LINK})*(?:{_LINK_END})",
         r"[A-Za-z0-9_][\w.+-]{0,64}@[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}",
-        r"\B`[^`\s](?:[^`\n]*[^`\s.!?])?`\B",  # code of Markdown
+        rf"\B`[^`\s{_NOT}](?:[^`\n{_NOT}]*[^`\s.!?{_NOT}])?`\B",  # code of Markdown
         # {{x}}, {{{x}}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, <%x%>, and ICU's {n, number},
         # {when, date, short} and, as a whole, {n, plural, one {…} other {…}}
         rf"\{{\{{(?:{_FLAT}|\{{{_FLAT}\}})\}}\}}|\{{%{_FLAT}%\}}|\{{!!{_FLAT}!!\}}|[$#%@]\{{{_FLAT}\}}",
-        rf"\{{ ?[^{{}}\s]* ?\}}|\{{\d+[,:]{_FLAT}\}}|<%[^\n]*?%>",
+        rf"\{{ ?[^{{}}\s{_NOT}]* ?\}}|\{{\d+[,:]{_FLAT}\}}|<%[^\n{_NOT}]*?%>",
         r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}'\n]*)?\}",
-        rf"\{{ ?\w+ ?, ?(?:plural|select|selectordinal) ?,{_NESTED}\}}",
+        rf"\{{{ICU_FORMS}{_FORMS}\}}",
         r"\$t?\([\w.:-]+\)|\B\$[A-Za-z_]\w*\$?|\$\d\b",
         # %%, %1$s, %(name)s, %<name>s, %#@name@, %5.2f, %PATH%, %PRODUCTNAME, %s and %1
-        rf"%%|%\d+\$(?:{_FORMAT}|#@\w+@)|%#@\w+@|%(?:\([^()\s]+\)|<\w+>){_FORMAT}",
+        rf"%%|%\d+\$(?:{_FORMAT}|#@\w+@)|%#@\w+@|%\([^()\s{_NOT}]+\){_FORMAT}|%<\w+>{_FORMAT}\b",
         rf"%[-+0#',]*(?:\d+|\*)?[.](?:\d+|\*){_SIZE}?{_CONVERSION}\b",
         rf"%[-+0#']*\d*{_SIZE}{_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b|%[-+',*]d\b",
         rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w{{2,}}%|%[ds@]|%{_CONVERSION}\b|%L?\d\b",
@@ -48,8 +66,8 @@ _PLACEHOLDERS = "|".join(
     )
 )
 TAG = rf"</?{TAG_NAME}\s*/?>"  # without attributes
-PIECES = rf"{_PLACEHOLDERS}|<!--[^\n]*?-->|<{TAG_NAME}{ATTRIBUTE}+\s*/?>|{TAG}"
-OPENING_TAG, CLOSING_TAG = rf"<{TAG_NAME}{ATTRIBUTE}*\s*>", rf"</{TAG_NAME}\s*>"
+PIECES = rf"{_PLACEHOLDERS}|<!--[^\n{_NOT}]*?-->|{TAGS}"
+OPENING_TAG, CLOSING_TAG = rf"<{TAG_NAME}{_ATTRIBUTE}*\s*>", rf"</{TAG_NAME}\s*>"
 # Text in angle brackets that is no tag if it stands alone, such as <none>.
 AMBIGUOUS = r"<[A-Za-z][A-Za-z-]*>"
 HTML_TAG = (

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.data.marks import Marks
+from tf_transformer.data.pieces import ICU_FORMS, VERBATIM
 from tf_transformer.inference.functions import not_inlined
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
@@ -78,7 +79,8 @@ def flags_of(
     size, n_best = tf.unstack(tf.shape(found.texts))
     ids = tf.reshape(found.ids, [size * n_best, tf.shape(found.ids)[2]])
     loops = tf.reshape(has_loop(ids, tf.reshape(found.lengths, [-1])), [size, n_best])
-    source = found.source[:, None]
+    text = tf.strings.regex_replace(found.source, f"[{''.join(VERBATIM)}]", "")
+    source = text[:, None]
     copied = lower_case_tensor(found.texts) == lower_case_tensor(source)
     letters = tf.strings.regex_replace(source, r"\P{L}", "")
     copied &= tf.strings.length(letters, "UTF8_CHAR") >= _SEVERAL_LETTERS
@@ -107,7 +109,9 @@ def flags_of(
         target, of_source = (tf.cast(each + SMOOTHING, tf.float32) for each in lengths)
         low, high = usual.ratios
         named["length"] = (target < low * of_source) | (target > high * of_source)
-    exists = found.exists & ~found.is_kept[:, None]
+    # The forms of ICU's messages are copied, too, and need a translation.
+    has_forms = tf.strings.regex_full_match(text, rf"(?s).*\{{{ICU_FORMS}.*")
+    exists = found.exists & ~(found.is_kept & ~has_forms)[:, None]
     names = [tf.where(value & exists, f",{name}", "") for name, value in named.items()]
     return tf.strings.regex_replace(tf.strings.join(names), "^,", "")
 

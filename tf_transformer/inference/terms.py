@@ -89,6 +89,6 @@ def _words(text: tf.Tensor) -> tf.Tensor:
 
 def _in_words(text: tf.Tensor) -> tf.Tensor:
     """Put signs around each word, and around each character of scripts without spaces."""
-    unspaced = rf"([{CJK}\p{{Thai}}\p{{Lao}}\p{{Khmer}}\p{{Myanmar}}])"
+    unspaced = rf"([{CJK}\p{{Thai}}\p{{Lao}}\p{{Khmer}}\p{{Myanmar}}]\p{{M}}*)"
     text = tf.strings.regex_replace(text, unspaced, rf"{_BEGIN}\1{_END}")
     return tf.strings.regex_replace(text, r"([\p{L}\p{M}\p{N}]+)", rf"{_BEGIN}\1{_END}")

@@ -65,7 +65,7 @@ def compile_model(
 
 
 def validate(model: keras.Model, config: TrainingConfig, batches: TokenBatches) -> dict[str, float]:
-    """Compile a model for its current weights to be evaluated, and return its metrics.
+    """Return the metrics of a model with its current weights; this compiles it anew.
 
     They are those that training logs as `val_loss` and so on: the `loss`, `accuracy` and
     `perplexity` over all tokens, including end tokens.

@@ -71,7 +71,7 @@ class EarlyStopping(keras.callbacks.Callback):
     """Callback that stops training after `patience` validations in a row without a new best.
 
     Validations at the highest learning rate so far do not count, because the model improves most in
-    the decay, nor does the one after Ctrl-C, which a run without it would not have. Unlike Keras'
+    the decay, nor do those that are not due, after Ctrl-C or at the end. Unlike Keras'
     own callback, this one knows the validations before a resumed `fit` and supports several
     workers: a worker whose logs lack the metric follows the others.
 
@@ -109,9 +109,10 @@ class EarlyStopping(keras.callbacks.Callback):
     def _add(self, logs: Mapping[str, Any], updates: int) -> None:
         metric = self._run.metric
         is_due = updates % self._run.config.training.validation_steps == 0
-        if not is_due or logs.get(metric.name) is None:
+        value = logs.get(metric.name)
+        if not is_due or value is None or not math.isfinite(value):
             return
-        rank, rate = metric.rank(logs[metric.name]), logs["learning_rate"]
+        rank, rate = metric.rank(value), logs["learning_rate"]
         is_counted = rate < self._highest_rate and rank <= self._best
         self._since_best = self._since_best + 1 if is_counted else 0
         self._best = max(rank, self._best)

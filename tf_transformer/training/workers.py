@@ -70,11 +70,11 @@ class Workers:
             if of_chief.get(name) != value
         ]
         if self.all_reduce_max(bool(different)):  # so that none goes on without it
-            found = f": {'; '.join(different)}" if different else ", as another one says"
-            raise ConfigError(
-                f"worker {self.index} of {self.count} would train something else{found}. Give "
-                f"every worker the same files and options."
-            )
+            found = "another worker would train something else, as it says"
+            if different:
+                found = f"worker {self.index} of {self.count} would train something else: "
+                found += "; ".join(different)
+            raise ConfigError(f"{found}. Give every worker the same files and options.")
 
     def _all_reduce_sum(self, numbers: list[int]) -> list[int]:
         tensor = tf.constant(numbers, tf.int32, [len(numbers)])

@@ -31,7 +31,7 @@ def open_document(path: FilePath) -> Document | None:
     """Return the document in a file, whose suffix tells the format; None for any other file."""
     suffix = Path(path).suffix.lower()
     if suffix in _OTHERS:
-        raise DataError(f"{path}: {suffix} is not read; convert it (json2po of translate-toolkit)")
+        raise DataError(f"{path}: {suffix} is not read; convert it to PO (translate-toolkit)")
     if suffix == ".tmx":
         raise DataError(f"{path}: a TMX file has pairs for training; translate their original")
     if suffix not in _FORMATS:

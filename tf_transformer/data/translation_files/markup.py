@@ -6,14 +6,14 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from tf_transformer.data.pieces import ATTRIBUTE, TAG_NAME, VERBATIM
+from tf_transformer.data.pieces import TAGS, VERBATIM
 from tf_transformer.data.translation_files.document import Edit, Parts, TextFile, Unit
 
 _BLANK = re.compile(r"(?i)(?:\s|&(?:nbsp|#(?:9|10|13|32|160|x9|xA|xD|x20|xA0));)*+")
 _BLANK_END = re.compile(_BLANK.pattern + r"\Z")
 # Elements of HTML without end tags.
 EMPTY = set("area base br col embed hr img input link meta source track wbr".split())
-_ONE_TAG = re.compile(rf"</?{TAG_NAME}{ATTRIBUTE}*\s*/?>")
+_ONE_TAG = re.compile(TAGS, re.ASCII)  # as RE2 has it
 _NO_CHARACTERS = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # in XML
 
 

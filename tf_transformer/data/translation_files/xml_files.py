@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+from collections.abc import Iterator
 from xml.parsers import expat
 
 from tf_transformer.data.translation_files.document import Edit, Parts, TextFile, Unit
@@ -11,10 +12,6 @@ from tf_transformer.data.translation_files.markup import Markup, on_one_line
 _CDATA = re.compile(r"<!\[CDATA\[((?s:.*?))\]\]>")
 # Elements with native codes are copied as a whole.
 _CODES = "|".join(rf"<{n}\b(?:[^>]*[^>/])?>.*?</{n}\s*>" for n in ("bpt", "ept", "it", "ph"))
-# So is what is not to be translated.
-_CODES += (
-    r"""|<mrk\b[^>]*\b(?:mtype\s*=\s*["']protected|translate\s*=\s*["']no)["'][^>]*>.*?</mrk\s*>"""
-)
 _TAG = re.compile(r"""<(?:"[^"]*"|'[^']*'|[^"'>])*+>""")
 _PIECE = re.compile(rf"(?s){_CDATA.pattern}|<!--.*?-->|<\?.*?\?>|{_CODES}|{_TAG.pattern}")
 _STATE = re.compile(r"""\s+(?:state|subState)\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>\Z""")
@@ -76,15 +73,28 @@ def _elements(file: TextFile, root: str) -> list[_Element]:
     return elements
 
 
+def _protected(element: _Element) -> Iterator[slice]:
+    """Yield the ranges of what is not to be translated in an element."""
+    for child in element.children:
+        is_no = child.name == "mrk" and child.attributes["translate"] == "no"
+        if is_no or child.attributes.get("mtype") == "protected":
+            yield slice(child.start, child.end)
+        else:
+            yield from _protected(child)
+
+
 def _markup(file: TextFile, element: _Element) -> Markup:
     pieces = _PIECE.finditer(file.text, element.inner, element.close)
     tags = [slice(*piece.span()) for piece in pieces if piece[1] is None]
+    for whole in _protected(element):
+        others = [tag for tag in tags if not whole.start <= tag.start < whole.stop]
+        tags = sorted([*others, whole], key=lambda tag: tag.start)
     is_as_written = element.attributes["xml:space"] == "preserve"
 
     def decoded(text: str) -> str:
-        parts = _CDATA.split(text.replace("\r\n", "\n"))
-        outside = (part if is_as_written else on_one_line(part) for part in parts[::2])
-        parts[::2] = map(html.unescape, outside)
+        text = text.replace("\r\n", "\n")
+        parts = _CDATA.split(text if is_as_written else on_one_line(text))
+        parts[::2] = map(html.unescape, parts[::2])
         return "".join(parts)
 
     return Markup(file, slice(element.inner, element.close), tags, decoded)
@@ -161,10 +171,18 @@ def read_tmx(file: TextFile) -> list[Unit]:
         if element.name == "tu" and len(segments) > 1:
             of_unit = {**(header.attributes if header else {}), **element.attributes}
             language = of_unit.get("srclang", "").lower()
-            # Exactly that language, otherwise one of another region.
-            near = re.split("[-_]", language)[0]
-            segments.sort(key=lambda s: (s[0] != language, re.split("[-_]", s[0])[0] != near))
-            source, target = (_markup(file, seg) for _, seg in segments[:2])
+            source, target = (_markup(file, seg) for seg in _pair(segments, language))
             pair = source.plain, target.plain
             units.append(Unit(source.source, file.place(element.start), (), pair))
     return units
+
+
+def _pair(segments: list[tuple[str, _Element]], language: str) -> tuple[_Element, _Element]:
+    """Return the segment of a language, or of one of its regions, and the first of another one."""
+
+    def is_near(segment: tuple[str, _Element]) -> bool:
+        return re.split("[-_]", segment[0])[0] == re.split("[-_]", language)[0]
+
+    source = min(segments, key=lambda segment: (segment[0] != language, not is_near(segment)))
+    others = (segment for segment in segments if segment is not source)
+    return source[1], min(others, key=is_near)[1]
