@@ -86,7 +86,7 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
     translator = translator_of(imported[kind], model, tokenizers)
     sources = answers["sources"]
     scores = translator.score(sources, answers["targets"])
-    np.testing.assert_allclose([s.log_prob for s in scores], answers["scores"], atol=1e-4)
+    np.testing.assert_allclose([s.log_prob for s in scores], answers["scores"], 1e-6, 1e-4)
     source, target = tokenizers
     greedy, _ = our_greedy(model, source.encode(sources), target, source.eos_id)
     assert greedy == [ids[:MAX_LENGTH] for ids in answers["greedy_ids"]]
@@ -101,7 +101,7 @@ def test_scores_and_translations_are_those_of_opennmt_tf(kind, opened, imported)
             # Their tokenizer keeps a space at the beginning, and writes an unknown subword.
             if (best.text, best.length) == (text.replace("<unk>", "").strip(), len(ids)):
                 num_same += 1
-                np.testing.assert_allclose(best.log_prob, log_prob, atol=1e-4)
+                np.testing.assert_allclose(best.log_prob, log_prob, 1e-6, 1e-4)
             else:  # In their beam, ended hypotheses take the places of others.
                 assert best.score > beam_score(log_prob, len(ids) + 1, penalty) - 1e-4
         assert num_same >= 20 and (beam_size > 1 or num_same == len(ended))
