@@ -9,7 +9,7 @@ import pytest
 from commands import refusal
 from hypothesis import strategies as st
 
-from tf_transformer.data.pieces import VERBATIM
+from tf_transformer.data.pieces import SIGNS, VERBATIM
 from tf_transformer.data.text import DataError
 from tf_transformer.data.translation_files import open_document, read_pairs
 from tf_transformer.data.translation_files.markup import is_balanced
@@ -29,7 +29,7 @@ def _filled(folder, name, content, translate=str.upper):
 
 def _without_signs(source):
     """A source as it is after translation: the signs around what is copied are gone."""
-    return re.sub(f"[{''.join(VERBATIM)}]", "", source)
+    return re.sub(SIGNS, "", source)
 
 
 def _xliff(content, version="1.2", more=""):

@@ -25,7 +25,7 @@ from rich.console import Console
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.glossary import read_terms
-from tf_transformer.data.pieces import VERBATIM
+from tf_transformer.data.pieces import SIGNS
 from tf_transformer.data.shard import Shard
 from tf_transformer.data.text import decode_lines
 from tf_transformer.data.translation_files import open_document
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 ADVICE_FOR_TEXT = "texts come from standard input (echo TEXT | …) or --input"
 _LINES_NAMED = 5  # in a warning, which is one line
-_SIGNS = f"[{''.join(VERBATIM)}]"
 
 
 class Options(Checked):
@@ -144,9 +143,9 @@ def _fill(options: Options, document: Document, translate: Callable, has_marks: 
         raise InputError(f"{options.input}: is a document; omit --flags and --n-best.")
     texts = document.to_translate
     if not has_marks:
-        texts = [re.sub(_SIGNS, "", text) for text in texts]
+        texts = [re.sub(SIGNS, "", text) for text in texts]
     found = [best for (best,) in translate(texts)]
-    translations = [re.sub(_SIGNS, "", best.text) for best in found]
+    translations = [re.sub(SIGNS, "", best.text) for best in found]
     content, fits = document.filled(translations), document.fitting(translations)
     with atomic_file(pathlib.Path(options.output)) as temporary:
         temporary.write_bytes(content)

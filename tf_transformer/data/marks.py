@@ -17,6 +17,7 @@ from tf_transformer.data.pieces import (
     HTML_TAG,
     OPENING_TAG,
     PIECES,
+    SIGNS,
     TAG_NAME,
     VERBATIM,
 )
@@ -244,13 +245,13 @@ class Marks:
     def differ(self, source: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
         """Return whether texts `(B, n)` of each source have other pieces, or not as often.
 
-        Pairs of tags that cross each other differ, too, unless those of the source do. What only
-        looks like a tag, such as `<none>`, does not count. Of terms, the pieces in them do; those
-        for which no mark is left are taken to be lost.
+        Pairs of tags that cross each other differ, too, unless those of the source do. Text that
+        only looks like a tag, such as `<none>`, does not count. A term counts by the pieces in it,
+        and as lost if no mark is left for it.
         """
         pieces = self.split(source).first_pieces()
         is_left = _is_term(pieces) & (self._columns(pieces, pieces != "") < 0)
-        source = tf.strings.regex_replace(source, f"[{''.join(VERBATIM)}]", "")
+        source = tf.strings.regex_replace(source, SIGNS, "")
 
         def pieces_of(text: tf.Tensor) -> tf.Tensor:
             pieces = self.split(text).first_pieces()

@@ -3,12 +3,14 @@
 # Signs around a piece that already is what it shall become, such as the translation of a term.
 # They are characters of Unicode's private use area, as marks are.
 VERBATIM = "\uf5c0", "\uf5c1"
+SIGNS = f"[{''.join(VERBATIM)}]"
 
 # No piece has signs and marks in it, so that these expressions find what is around them.
 _NOT = "\uf500-\uf5ff"
 _BRACKETS = rf"""<>"'`«»“”‘’()\[\]{{}}（）【】「」『』{_NOT}"""
 # Text in scripts without spaces follows an address at once.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+SOUTHEAST_ASIAN = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_UNSPACED = rf"\p{{Han}}\p{{Hiragana}}\p{{Katakana}}{SOUTHEAST_ASIAN}"
 _IN_LINK = rf"[^\s\p{{Z}}{_BRACKETS}{_UNSPACED}、。，：；！？]"
 _IN_BRACKETS = rf"\({_IN_LINK}*\)|\{{[^{{}}\s{_NOT}]*\}}"
 _LINK = rf"{_IN_LINK}|{_IN_BRACKETS}"

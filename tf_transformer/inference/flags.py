@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_transformer.data.marks import Marks
-from tf_transformer.data.pieces import ICU_FORMS, VERBATIM
+from tf_transformer.data.pieces import ICU_FORMS, SIGNS
 from tf_transformer.inference.functions import not_inlined
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
@@ -79,7 +79,7 @@ def flags_of(
     size, n_best = tf.unstack(tf.shape(found.texts))
     ids = tf.reshape(found.ids, [size * n_best, tf.shape(found.ids)[2]])
     loops = tf.reshape(has_loop(ids, tf.reshape(found.lengths, [-1])), [size, n_best])
-    text = tf.strings.regex_replace(found.source, f"[{''.join(VERBATIM)}]", "")
+    text = tf.strings.regex_replace(found.source, SIGNS, "")
     source = text[:, None]
     copied = lower_case_tensor(found.texts) == lower_case_tensor(source)
     letters = tf.strings.regex_replace(source, r"\P{L}", "")

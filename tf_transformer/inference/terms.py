@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tf_transformer.data.marks import CUT, Marks, Parts
-from tf_transformer.data.pieces import VERBATIM
+from tf_transformer.data.pieces import SOUTHEAST_ASIAN, VERBATIM
 from tf_transformer.inference.sentences import CJK
 from tf_transformer.inference.text_reader import valid_utf8
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN
@@ -89,6 +89,6 @@ def _words(text: tf.Tensor) -> tf.Tensor:
 
 def _in_words(text: tf.Tensor) -> tf.Tensor:
     """Put signs around each word, and around each character of scripts without spaces."""
-    unspaced = rf"([{CJK}\p{{Thai}}\p{{Lao}}\p{{Khmer}}\p{{Myanmar}}]\p{{M}}*)"
+    unspaced = rf"([{CJK}{SOUTHEAST_ASIAN}]\p{{M}}*)"
     text = tf.strings.regex_replace(text, unspaced, rf"{_BEGIN}\1{_END}")
     return tf.strings.regex_replace(text, r"([\p{L}\p{M}\p{N}]+)", rf"{_BEGIN}\1{_END}")

@@ -63,12 +63,12 @@ def prepare_data(
     the vocabulary sizes complete the configuration. `gpus` is the number of GPUs that will train;
     None for those of the workers.
     """
+    if config.data.mark_pattern:  # before the text is read, which may take minutes
+        require_pattern(config.data.mark_pattern)
     corpus = load_corpus(config.data, run.summary() if resume else ())
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
-    if config.data.mark_pattern:
-        require_pattern(config.data.mark_pattern)
     tokenizers, origin = None, config.training.initialize_from
     if resume or origin is not None:
         tokenizers = restore_tokenizers(run if resume else RunDirectory.open(origin))

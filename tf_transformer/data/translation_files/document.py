@@ -3,6 +3,7 @@
 import bisect
 import codecs
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -106,9 +107,14 @@ class Document:
 
     def fitting(self, translations: Sequence[str]) -> list[bool]:
         """Return which translations of `to_translate` are not blank, and have the source's tags."""
+        written = self._written(translations)
+        return [all(parts is not None for _, parts in unit) for unit in written]
+
+    def _written(self, translations: Sequence[str]) -> Iterator[list[tuple[Edit, Parts | None]]]:
+        """Yield the edits of each unit with what its translation puts there; None is no change."""
         units = (unit for unit in self.units if unit.edits)
-        pairs = zip(units, map(str.strip, translations), strict=True)
-        return [bool(text) and all(edit.write(text) for edit in unit.edits) for unit, text in pairs]
+        for unit, text in zip(units, map(str.strip, translations), strict=True):
+            yield [(edit, edit.write(text) if text else None) for edit in unit.edits]
 
     def filled(self, translations: Sequence[str]) -> bytes:
         """Return the bytes of the file with translations of `to_translate`.
@@ -116,11 +122,9 @@ class Document:
         A unit stays as it was if its translation is blank, or has not the tags of the source.
         """
         text, changes = self.file.text, {}  # by start, as units may share an edit
-        units = (unit for unit in self.units if unit.edits)
-        for unit, translation in zip(units, map(str.strip, translations), strict=True):
-            for edit in unit.edits if translation else ():
-                if (parts := edit.write(translation)) is not None:
-                    changes[edit.start] = edit.end, parts
+        for edit, parts in itertools.chain.from_iterable(self._written(translations)):
+            if parts is not None:
+                changes[edit.start] = edit.end, parts
         starts = sorted(changes)
 
         def changed(start: int, end: int, index: int) -> Iterator[str]:
