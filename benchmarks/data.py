@@ -47,7 +47,7 @@ def write_shards(job: dict[str, Any]) -> dict[str, Any]:
 def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
     """Read the shards for the first time and train a joint tokenizer on them."""
     from tf_transformer.data.marks import Marks
-    from tf_transformer.data.text import TextFiles
+    from tf_transformer.data.text_files import TextFiles
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
     started = time.process_time()
@@ -65,7 +65,7 @@ def train_tokenizer(job: dict[str, Any]) -> dict[str, Any]:
 
 def make_batches(job: dict[str, Any]) -> dict[str, Any]:
     """Make batches of the files as `tf-transformer train` does."""
-    from tf_transformer.data.text import TextFiles
+    from tf_transformer.data.text_files import TextFiles
     from tf_transformer.data.token_batches import TokenBatches
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
@@ -94,7 +94,8 @@ def make_batches(job: dict[str, Any]) -> dict[str, Any]:
 def make_noise(job: dict[str, Any]) -> dict[str, Any]:
     """Make the noise of two epochs; for the second, see how late the main thread wakes up."""
     from tf_transformer.data.marks import Marks
-    from tf_transformer.data.text import ParallelText, TextFiles
+    from tf_transformer.data.text import ParallelText
+    from tf_transformer.data.text_files import TextFiles
     from tf_transformer.data.token_batches import TokenBatches
     from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 

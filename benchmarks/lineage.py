@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 import tf_transformer
-from tf_transformer.data.text import read_lines
+from tf_transformer.data.lines import read_lines
 
 # In the order of docs/lineage.md.
 TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_lm", "causal_lm")

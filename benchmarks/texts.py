@@ -1,7 +1,7 @@
 """The sentences that benchmarks translate."""
 
+from tf_transformer.data.lines import read_lines
 from tf_transformer.data.phrasebook import phrasebook
-from tf_transformer.data.text import read_lines
 
 
 def read_texts(path: str | None) -> list[str]:

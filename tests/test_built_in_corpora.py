@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
-from tf_transformer.data.text import DataError
 
 TASKS = pytest.mark.parametrize("task", [copy_task, reverse_task])
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tf_transformer.data import text as text_module
+from tf_transformer.data import text_files
 from tf_transformer.data.corpus import (
     Candidates,
     Sample,
@@ -21,7 +21,9 @@ from tf_transformer.data.corpus import (
     load_validation,
     num_held_out,
 )
-from tf_transformer.data.text import DataError, ParallelText, TextFiles
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.text import ParallelText
+from tf_transformer.data.text_files import TextFiles
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig
 from tf_transformer.runs.data import prepare_data
@@ -41,9 +43,9 @@ def hold_out(text, where):
 @pytest.fixture
 def passes(monkeypatch):
     """The names of the files that were read, once for each pass."""
-    found, stream = [], text_module.stream_aligned
+    found, stream = [], text_files.stream_aligned
     monkeypatch.setattr(
-        text_module, "stream_aligned", lambda *paths: (found.append(paths), stream(*paths))[1]
+        text_files, "stream_aligned", lambda *paths: (found.append(paths), stream(*paths))[1]
     )
     return found
 

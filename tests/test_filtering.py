@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tf_transformer.data.filtering import PairFilter, script_words
-from tf_transformer.data.text import DataError, is_blank
+from tf_transformer.data.lines import DataError, is_blank
 
 SENTENCE = "Two dogs play in the snow of the Großglockner"
 COPIED = "Ｔｗｏ dogs  PLAY in the ſnow of the GROSSGLOCKNER"

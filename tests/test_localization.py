@@ -10,7 +10,7 @@ from letters import EchoModel, translator_of
 import tf_transformer as tt
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.glossary import Glossary, read_terms
-from tf_transformer.data.text import DataError
+from tf_transformer.data.lines import DataError
 from tf_transformer.inference.results import Translation
 
 PO = """msgid ""

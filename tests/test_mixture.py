@@ -13,8 +13,9 @@ from test_token_batches import stream
 
 from tf_transformer import cli
 from tf_transformer.data.corpus import load_corpus, load_validation
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.mixture import Mixture, TaggedText
-from tf_transformer.data.text import DataError, ParallelText
+from tf_transformer.data.text import ParallelText
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.evaluation import CHRF, corpus_score
 from tf_transformer.inference.text_reader import TextReader

@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.marks import Marks
 from tf_transformer.data.prefetch import OtherProcess
-from tf_transformer.data.text import DataError, TextFiles
+from tf_transformer.data.text_files import TextFiles
 
 pytestmark = pytest.mark.slow
 

@@ -14,16 +14,9 @@ from commands import refusal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tf_transformer.data.text import (
-    DataError,
-    ParallelText,
-    TextFiles,
-    decode_lines,
-    is_blank,
-    read_lines,
-    read_parallel,
-    read_tsv,
-)
+from tf_transformer.data.lines import DataError, decode_lines, is_blank, read_lines
+from tf_transformer.data.text import ParallelText, read_parallel, read_tsv
+from tf_transformer.data.text_files import TextFiles
 
 error_of = functools.partial(refusal, kind=DataError)
 

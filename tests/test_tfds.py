@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from commands import refusal
 
 from tf_transformer.data.corpus import load_validation
-from tf_transformer.data.text import DataError
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.tfds import load_tfds
 from tf_transformer.run_tables import DataConfig
 

@@ -14,8 +14,9 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.mixture import Mixture
-from tf_transformer.data.text import DataError, ParallelText
+from tf_transformer.data.text import ParallelText
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.data.tokenized_text import ChangingText, TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_transformer.data.text import DataError, ParallelText
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.text import ParallelText
 from tf_transformer.data.tokenized_text import ChangingText, TokenizedText
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 

@@ -9,8 +9,8 @@ import pytest
 from commands import refusal
 from hypothesis import strategies as st
 
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.pieces import SIGNS, VERBATIM
-from tf_transformer.data.text import DataError
 from tf_transformer.data.translation_files import open_document, read_pairs
 from tf_transformer.data.translation_files.markup import is_balanced
 

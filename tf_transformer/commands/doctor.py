@@ -16,7 +16,7 @@ from pydantic import Field
 
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import Checked, argument, option
-from tf_transformer.data.text import read_lines
+from tf_transformer.data.lines import read_lines
 from tf_transformer.errors import ConfigError
 from tf_transformer.inference.versions import find_saved_model, versions
 from tf_transformer.machine import num_cores, only_errors_of_tensorflow

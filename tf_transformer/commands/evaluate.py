@@ -21,7 +21,9 @@ from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.config_fields import flag
 from tf_transformer.data.glossary import read_terms
-from tf_transformer.data.text import TextFiles, stream_aligned, without_blanks
+from tf_transformer.data.lines import stream_aligned
+from tf_transformer.data.text import without_blanks
+from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import quiet

@@ -22,8 +22,8 @@ from pydantic import Field, PositiveInt
 
 from tf_transformer.commands.options import Checked, option
 from tf_transformer.data.filtering import DIGEST_BITS, PairFilter, digest, script_words
+from tf_transformer.data.lines import stream_aligned, stream_lines
 from tf_transformer.data.shard import Shard
-from tf_transformer.data.text import stream_aligned, stream_lines
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.errors import InputError
 from tf_transformer.files import atomic_file, naming

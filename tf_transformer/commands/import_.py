@@ -15,7 +15,7 @@ import pathlib
 from typing import Literal
 
 from tf_transformer.commands.options import Checked, argument, option
-from tf_transformer.data.text import read_lines
+from tf_transformer.data.lines import read_lines
 from tf_transformer.errors import InputError
 from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import RunDirectory

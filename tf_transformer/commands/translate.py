@@ -25,9 +25,9 @@ from rich.console import Console
 from tf_transformer.commands.open_translator import open_translator
 from tf_transformer.commands.options import MODEL, Checked, SearchOptions, argument, group, option
 from tf_transformer.data.glossary import read_terms
+from tf_transformer.data.lines import decode_lines
 from tf_transformer.data.pieces import SIGNS
 from tf_transformer.data.shard import Shard
-from tf_transformer.data.text import decode_lines
 from tf_transformer.data.translation_files import open_document
 from tf_transformer.data.translation_files.document import Document
 from tf_transformer.errors import InputError

@@ -9,7 +9,7 @@ tf-transformer trim runs/opus runs/small --keep a.de --keep-target a.en
 """
 
 from tf_transformer.commands.options import Checked, SearchOptions, argument, group, option
-from tf_transformer.data.text import read_lines
+from tf_transformer.data.lines import read_lines
 from tf_transformer.machine import quiet, run_in_callers_thread
 from tf_transformer.runs.run_directory import RunDirectory
 

@@ -10,19 +10,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_transformer.config_fields import flag
+from tf_transformer.data.lines import DataError, stream_tsv
 from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
-from tf_transformer.data.text import (
-    SAMPLE_PAIRS,
-    ChangedText,
-    Corpus,
-    DataError,
-    ParallelText,
-    SentencePairs,
-    TextFiles,
-    stream_tsv,
-)
+from tf_transformer.data.text import SAMPLE_PAIRS, ChangedText, Corpus, ParallelText, SentencePairs
+from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.tfds import load_tfds, tfds_split
 from tf_transformer.data.translation_files import read_pairs
 from tf_transformer.run_tables import DataConfig

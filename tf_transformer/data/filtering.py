@@ -10,7 +10,7 @@ import string
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from tf_transformer.data.text import DataError, is_blank
+from tf_transformer.data.lines import DataError, is_blank
 from tf_transformer.errors import did_you_mean
 
 DIGEST_BITS = 60  # for which Python needs the fewest bytes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tf_transformer.data.text import DataError, FilePath, stream_lines
+from tf_transformer.data.lines import DataError, FilePath, stream_lines
 from tf_transformer.data.translation_files.markup import on_one_line
 
 

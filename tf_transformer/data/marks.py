@@ -11,16 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.data.pieces import (
-    AMBIGUOUS,
-    CLOSING_TAG,
-    HTML_TAG,
-    OPENING_TAG,
-    PIECES,
-    SIGNS,
-    TAG_NAME,
-    VERBATIM,
-)
+from tf_transformer.data.parts import CUT, Parts
+from tf_transformer.data.pieces import AMBIGUOUS, HTML_TAG, PIECES, SIGNS, VERBATIM
+from tf_transformer.data.tag_pairs import cross, openers
 from tf_transformer.data.text import ChangedText
 from tf_transformer.errors import ConfigError
 from tf_transformer.tokenizers import GraphTokenizer
@@ -33,9 +26,7 @@ from tf_transformer.tokenizers.marks import (
     MarkSymbols,
 )
 
-CUT = b"\xff"  # occurs in no UTF-8
 _PAIRS_TOGETHER = 1000
-_MOST_PIECES = 64  # of a text that may become marks, which bounds memory
 
 # Percentages, whose sign and the letter after it are no placeholder: 100%ig.
 _PERCENTAGE = r"((?:^|[^%$\p{N}])\p{N}+(?:[.,]\p{N}+)?)%([^%]|$)"
@@ -54,38 +45,6 @@ class Marked(NamedTuple):
 
     text: tf.Tensor  # string (B,)
     pieces: tf.Tensor  # string (B, M), empty for marks that a text lacks
-
-
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """Texts cut into text, piece, text, …, text; string `(B, None)`."""
-
-    rows: tf.RaggedTensor
-
-    @property
-    def flat(self) -> tf.Tensor:
-        """All parts, string `(N,)`."""
-        return self.rows.flat_values
-
-    @property
-    def place(self) -> tf.Tensor:
-        """The index of each part in its text, int64 `(N,)`."""
-        starts = tf.gather(self.rows.row_starts(), self.rows.value_rowids())
-        return tf.range(tf.size(self.flat, tf.int64)) - starts
-
-    @property
-    def is_piece(self) -> tf.Tensor:
-        """Whether each part is a piece, bool `(N,)`."""
-        return self.place % 2 == 1
-
-    def first_pieces(self) -> tf.Tensor:
-        """Return pieces, string `(B, P)`; P is at least 1, and missing ones are empty."""
-        pieces = self.rows[:, 1::2][:, :_MOST_PIECES].to_tensor("")
-        return tf.pad(pieces, [[0, 0], [0, 1]], constant_values="")
-
-    def joined(self, flat: tf.Tensor) -> tf.Tensor:
-        """Return texts, string `(B,)`, of other parts `(N,)`."""
-        return tf.strings.reduce_join(self.rows.with_flat_values(flat), axis=-1)
 
 
 class Marks:
@@ -261,12 +220,12 @@ class Marks:
             return tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
 
         of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
-        cross = ~_cross(of_source)[:, None] & grouped(_cross(of_texts))
+        are_torn = ~cross(of_source)[:, None] & grouped(cross(of_texts))
         source, of_texts = of_source[:, None], grouped(of_texts)
         lost = (_counts(source, source) != _counts(source, of_texts)) & (source != "")
         invented = (_counts(of_texts, source) == 0) & (of_texts != "")
         differ = tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1)
-        return differ | cross | tf.reduce_any(is_left, axis=1, keepdims=True)
+        return differ | are_torn | tf.reduce_any(is_left, axis=1, keepdims=True)
 
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""
@@ -281,7 +240,7 @@ class Marks:
         may_be_marked &= pieces != ""
         if self.no_pieces:
             may_be_marked &= tf.reduce_all(pieces[:, :, None] != self.no_pieces, axis=2)
-        opener, size = _openers(tf.where(may_be_marked, pieces, "")), tf.shape(pieces)[1]
+        opener, size = openers(tf.where(may_be_marked, pieces, "")), tf.shape(pieces)[1]
         is_opener = tf.reduce_any(opener[:, None] == tf.range(size)[:, None], axis=2)
         number = tf.cumsum(tf.cast(is_opener, tf.int32), axis=1, exclusive=True)
         number = tf.where(is_opener, number, tf.gather(number, tf.maximum(opener, 0), batch_dims=1))
@@ -327,34 +286,6 @@ def _at_marks(text: tf.Tensor) -> tuple[Parts, tf.Tensor]:
     pairs = tf.where(touches, parts.flat + tf.roll(parts.flat, -2, 0), "")
     is_pair = tf.strings.regex_full_match(pairs, f"{PLAIN_PATTERN}{_NOT_CLOSING}")
     return parts, tf.where(is_pair, pairs, "")
-
-
-def _openers(pieces: tf.Tensor) -> tf.Tensor:
-    """Return for each of the pieces `(B, P)` that closes a pair of tags which one opens it, or -1.
-
-    The nesting of a tag is that of tags of its name: up to it if it opens, otherwise before it. A
-    tag closes the last one that opens in the same nesting.
-    """
-    opens = tf.strings.regex_full_match(pieces, OPENING_TAG)
-    closes = tf.strings.regex_full_match(pieces, CLOSING_TAG)
-    names = tf.strings.regex_replace(pieces, rf"(?s)^</?({TAG_NAME}).*$", r"\1")
-    is_same = (opens | closes)[:, None] & (names[:, :, None] == names[:, None])
-    step = tf.cast(opens, tf.int32) - tf.cast(closes, tf.int32)
-    before = tf.linalg.band_part(tf.where(is_same, step[:, None], 0), -1, 0)
-    nesting = tf.reduce_sum(before, axis=2) + tf.cast(closes, tf.int32)
-    is_pair = opens[:, :, None] & closes[:, None] & is_same
-    is_pair &= nesting[:, :, None] == nesting[:, None]
-    place = tf.range(tf.shape(pieces)[1])
-    is_pair &= place[:, None] < place  # the first index is of the opening tag
-    return tf.reduce_max(tf.where(is_pair, place[:, None], -1), axis=1)
-
-
-def _cross(pieces: tf.Tensor) -> tf.Tensor:
-    """Return whether a pair of tags among pieces `(B, P)` crosses another one, bool `(B,)`."""
-    opener, place = _openers(pieces), tf.range(tf.shape(pieces)[1])
-    first, second = opener[:, :, None], opener[:, None]
-    cross = (first >= 0) & (first < second) & (second < place[:, None]) & (place[:, None] < place)
-    return tf.reduce_any(cross, axis=[1, 2])
 
 
 def _spaced(text: tf.Tensor) -> tf.Tensor:

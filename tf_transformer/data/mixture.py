@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from tf_transformer.data.text import ChangedText, DataError, RowsOfEpoch, SentencePairs
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.text import ChangedText, RowsOfEpoch, SentencePairs
 
 
 @dataclasses.dataclass(frozen=True)

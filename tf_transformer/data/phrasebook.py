@@ -10,7 +10,8 @@ that third no capitals. A German sentence determines its translation.
 
 from pathlib import Path
 
-from tf_transformer.data.text import Corpus, DataError, ParallelText, read_tsv
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.text import Corpus, ParallelText, read_tsv
 
 _SIZES = (20_000, 500, 500)
 

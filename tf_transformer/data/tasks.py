@@ -4,7 +4,8 @@ import random
 import string
 from typing import Any
 
-from tf_transformer.data.text import Corpus, DataError, ParallelText
+from tf_transformer.data.lines import DataError
+from tf_transformer.data.text import Corpus, ParallelText
 
 
 def copy_task(

@@ -1,35 +1,17 @@
-"""Sentence pairs from text files: plain, gzip, TSV and shards, in memory or left on disk."""
+"""Sentence pairs, in memory or read again and again."""
 
 import abc
-import codecs
 import dataclasses
 import functools
-import glob
-import gzip
 import hashlib
 import itertools
-import os
-import re
-import unicodedata
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
+from typing import Any
 
-from tf_transformer.errors import InputError
-from tf_transformer.files import naming, sha256
+from tf_transformer.data.lines import DataError, FilePath, is_blank, stream_aligned, stream_tsv
 
-FilePath = str | os.PathLike[str]
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
 SAMPLE_PAIRS = 1000
-_GZIP_MAGIC = b"\x1f\x8b"
-_WILDCARDS = re.compile(r"(?:[*?]|\[!?\]?[^]/]*\])+")
-# Unicode categories of white space, controls and format characters (a zero width space).
-_INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
-
-
-class DataError(InputError):
-    """Data that cannot be used."""
 
 
 class SentencePairs(Sized, Iterable[tuple[str, str]]):
@@ -196,100 +178,6 @@ class Corpus:
         return "pair" if any(self.validation.sources) else "sentence"
 
 
-class TextFiles(StoredPairs):
-    """Aligned sentences in text files.
-
-    The text may be larger than memory. The constructor reads and checks all files once, unless
-    they are those of an earlier `summary`.
-
-    Args:
-        source: A plain or gzip file with one sentence per line, or a pattern (`train.*.en.gz`) for
-            all matching files, sorted by name, with numbers in numerical order. None for text
-            without translations, in which each line is a target with an empty source.
-        target: The same for the translations: its line i in file k translates line i in source
-            file k. The wildcards of both must match the same text, except for leading zeros.
-        observers: Functions that are called with each pair while the constructor reads.
-        known: A `summary` of the same text.
-        read: Reads the pairs of a shard; the default is `stream_aligned`.
-
-    Attributes:
-        shards: Tuples of the paths of files that belong together, one tuple for each shard.
-        is_known: Whether nothing was read, because the files are those of `known`.
-
-    Raises:
-        DataError: If the files cannot be paired or read, or no pair is left.
-
-    Example:
-        >>> size = (folder / "train.de").write_text("Guten Morgen!")
-        >>> size = (folder / "train.en").write_text("Good morning!")
-        >>> list(tt.TextFiles(folder / "train.de", folder / "train.en"))
-        [('Guten Morgen!', 'Good morning!')]
-    """
-
-    def __init__(
-        self,
-        source: FilePath | None,
-        target: FilePath,
-        observers: Sequence[Callable[[tuple[str, str]], None]] = (),
-        known: Mapping[str, Any] | None = None,
-        read: Callable[..., Iterator[tuple[str, ...]]] | None = None,
-    ) -> None:
-        self._read = read or stream_aligned
-        sides = [_matching_files(side) for side in (source, target) if side is not None]
-        partners = itertools.zip_longest(sides[0], sides[-1], fillvalue=(None, "no file"))
-        for (matched, path), (other_matched, other_path) in partners:
-            if matched != other_matched:
-                raise DataError(
-                    f"{path} would be paired with {other_path}: what the wildcards of the two "
-                    f"patterns match must be the same; name files and translations alike"
-                )
-        self.shards = list(zip(*([path for _, path in side] for side in sides), strict=True))
-        paths = [path for shard in self.shards for path in shard]
-        for path in paths:
-            if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a terminal
-                raise DataError(
-                    f"{path}: can be read only once, but is read again, also to resume; give a "
-                    f"regular file"
-                )
-        self._stamps = {}
-        self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
-        if self.is_known:
-            self._stamps = dict(zip(paths, map(_Stamp._make, known["files"].values()), strict=True))
-            self.is_known = not any(map(self._is_changed, paths))
-        if self.is_known:
-            self._num_pairs, self.num_blank = known["num_pairs"], known["num_blank"]
-            self.fingerprint = known["fingerprint"]
-            return
-        self._stamps = {path: _Stamp.of(path) for path in paths}
-        self._observers = observers
-        self._read_all(" and ".join(str(s) for s in (source, target) if s))
-        self._observers = ()
-
-    def summary(self) -> dict[str, Any]:
-        """Return what a later process needs to know of the text, as values for JSON."""
-        names = ("num_pairs", "num_blank", "fingerprint")
-        counts = dict(zip(names, (len(self), self.num_blank, self.fingerprint), strict=True))
-        return {"files": {str(path): stamp for path, stamp in self._stamps.items()}, **counts}
-
-    def _is_changed(self, path: Path) -> bool:
-        """Return whether a file has another content than when it was first read."""
-        before, now = self._stamps[path], _Stamp.of(path, self._stamps[path])
-        if before.sha256 == now.sha256:
-            self._stamps[path] = now
-        return before.sha256 != now.sha256
-
-    def _stored(self) -> Iterator[tuple[str, ...]]:
-        """Yield the lines; raise a `DataError` if a file has changed since it was first read."""
-        for shard in self.shards:
-            self._require_unchanged(shard)
-            yield from self._read(*shard)
-            self._require_unchanged(shard)
-
-    def _require_unchanged(self, shard: Sequence[Path]) -> None:
-        for path in filter(self._is_changed, shard):
-            raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
-
-
 def read_parallel(source_path: FilePath, target_path: FilePath) -> ParallelText:
     r"""Read two aligned files, see `stream_aligned`, and drop the pairs with a blank side.
 
@@ -314,101 +202,6 @@ def read_tsv(path: FilePath) -> ParallelText:
     return without_blanks(stream_tsv(path), str(path))
 
 
-def stream_tsv(path: FilePath) -> Iterator[tuple[str, str]]:
-    """Yield the columns of lines `source TAB target`; two empty ones for a blank line.
-
-    Quotes and backslashes are ordinary characters.
-
-    Raises:
-        DataError: If the file cannot be read, or a line has no tab or several.
-    """
-    for number, line in enumerate(stream_lines(path), start=1):
-        columns = ("", "") if is_blank(line) else tuple(line.split("\t"))
-        if len(columns) != 2:
-            raise DataError(
-                f"{path}, line {number}: {len(columns) - 1} tabs where 1 was expected; "
-                f"write source, one tab, target"
-            )
-        yield columns
-
-
-def read_lines(path: FilePath) -> list[str]:
-    """Return all lines of a file as a list; see `stream_lines`."""
-    return list(stream_lines(path))
-
-
-def stream_lines(path: FilePath) -> Iterator[str]:
-    """Yield the lines of a plain or gzip text file; see `decode_lines`.
-
-    Raises:
-        DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8.
-    """
-    line = None
-    try:
-        with open(path, "rb") as file:
-            # The first bytes, not the name, show whether the file is gzip.
-            is_gzip = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            for line in decode_lines(gzip.open(file) if is_gzip else file, str(path)):
-                yield line
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or f"damaged or incomplete gzip ({error})"
-        raise DataError(f"{path}: {reason.lower()}; check the file (from {Path.cwd()})") from error
-    if line is None:
-        raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
-
-
-def decode_lines(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
-    r"""Decode the lines of a binary file, and remove line ends and byte order marks.
-
-    Only `"\n"` and `"\r\n"` end a line. `str.splitlines` would also split at U+2028, `"\x0b"` or
-    `"\x85"`, which occur inside real sentences, and so would misalign the two languages.
-
-    Args:
-        lines: A file that is open for reading bytes.
-        name: Name of the file for errors, which also give the number of a line that is not UTF-8.
-        first: The number of the first line.
-    """
-    with naming(name):
-        for number, line in enumerate(lines, start=first):
-            try:
-                # Make NULs invalid: no text has them, and UTF-16 that is read as UTF-8 has many.
-                text = line.replace(b"\0", b"\xff").decode()
-            except UnicodeDecodeError:
-                is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-                fault = "is UTF-16" if is_utf16 else "not valid UTF-8, or has a NUL"
-                raise DataError(
-                    f"{name}, line {number}: {fault}; convert the text (iconv), or unpack it"
-                ) from None
-            # Files that were joined, also by gzip, have byte order marks at any line.
-            yield text.lstrip("\ufeff").removesuffix("\n").removesuffix("\r")
-
-
-def stream_aligned(*paths: FilePath) -> Iterator[tuple[str, ...]]:
-    """Yield line i of each file as a tuple: a source and its translation, or one line alone.
-
-    Raises:
-        DataError: If a file cannot be read, or one ends before the other.
-    """
-    files = [stream_lines(path) for path in paths]
-    for number, lines in enumerate(itertools.zip_longest(*files)):
-        if None in lines:
-            # Both counts are more useful than the line where the shorter file ended.
-            counts = [
-                number + (line is not None) + sum(1 for _ in file)
-                for line, file in zip(lines, files, strict=True)
-            ]
-            raise DataError(
-                f"{paths[0]} has {counts[0]} but {paths[1]} has {counts[1]} lines; "
-                f"line i of one must be the translation of line i of the other"
-            )
-        yield lines
-
-
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible character; U+200B and U+FEFF are not visible."""
-    return all(unicodedata.category(character) in _INVISIBLE for character in text)
-
-
 def without_blanks(pairs: Iterable[tuple[str, str]], where: str) -> ParallelText:
     """Drop the pairs with a blank side; raise a `DataError` if none is left."""
     pairs = list(pairs)
@@ -423,37 +216,3 @@ def no_pair_left(where: str, num_blank: int) -> DataError:
     return DataError(
         f"{where}: no pair is left, {num_blank} had a blank side; give at least one line of text"
     )
-
-
-def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:
-    """Return what the wildcards match, with numbers as int, and the file of each match; sorted."""
-    # The name of a file may look like a pattern.
-    if not any(sign in str(pattern) for sign in "*?[") or os.path.exists(pattern):
-        return [([], Path(pattern))]
-    plain = str(Path(pattern))
-    expression = re.compile("([^/]*)".join(map(re.escape, _WILDCARDS.split(plain))))
-    files = []
-    for name in glob.glob(plain):
-        parts = re.split(r"(\d+)", "/".join(expression.fullmatch(name).groups()))
-        files.append(([int(p) if p.isdecimal() else p for p in parts], Path(name)))
-    if not files:
-        raise DataError(f"{pattern}: matches no file; check the pattern (from {Path.cwd()})")
-    return sorted(files)
-
-
-class _Stamp(NamedTuple):
-    """The size, times and the content of a file; zeros if there is no file."""
-
-    size: int
-    modified: int
-    changed: int  # also by who sets the time of modification
-    sha256: str
-
-    @classmethod
-    def of(cls, path: Path, known: "_Stamp | None" = None) -> "_Stamp":
-        """Return the stamp of a file; read the file unless size and time are as known."""
-        if not path.is_file():
-            return cls(0, 0, 0, "")
-        found = path.stat()
-        times = found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        return known if known and times == known[:3] else cls(*times, sha256(path))

@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tf_transformer.data.text import Corpus, DataError, FilePath, ParallelText, StoredPairs
+from tf_transformer.data.lines import DataError, FilePath
+from tf_transformer.data.text import Corpus, ParallelText, StoredPairs
 
 _CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
 _PAIRS_TOGETHER = 1000  # of which each costs less than one alone

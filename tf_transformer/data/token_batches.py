@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tf_transformer.data.lines import FilePath
 from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.packing import PACKED_INPUTS, PackedRows, pack, packed_arrays
 from tf_transformer.data.padding import SpecialIds, length_classes, padded_arrays, split, split_into
 from tf_transformer.data.prefetch import OtherProcess, Prefetched
-from tf_transformer.data.text import FilePath, SentencePairs
+from tf_transformer.data.text import SentencePairs
 from tf_transformer.data.tokenized_text import ChangingText, TokenizedText
 from tf_transformer.errors import InputError
 from tf_transformer.tokenizers import GraphTokenizer

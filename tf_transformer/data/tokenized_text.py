@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.data.lines import DataError, FilePath
 from tf_transformer.data.mark_practice import practise_marks
 from tf_transformer.data.marks import Marks
 from tf_transformer.data.noise import add_noise
-from tf_transformer.data.text import DataError, FilePath, SentencePairs
+from tf_transformer.data.text import SentencePairs
 from tf_transformer.data.word_links import WordLinks
 from tf_transformer.files import atomic_folder
 from tf_transformer.tokenizers import GraphTokenizer

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.data.marks import Parts
+from tf_transformer.data.parts import Parts
 from tf_transformer.data.pieces import PIECES, TAG, VERBATIM
 from tf_transformer.inference.text_reader import valid_utf8
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN

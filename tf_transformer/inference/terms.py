@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from tf_transformer.data.marks import CUT, Marks, Parts
+from tf_transformer.data.marks import Marks
+from tf_transformer.data.parts import CUT, Parts
 from tf_transformer.data.pieces import SOUTHEAST_ASIAN, VERBATIM
 from tf_transformer.inference.sentences import CJK
 from tf_transformer.inference.text_reader import valid_utf8

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tf_transformer.data.lines import DataError
 from tf_transformer.data.pieces import PIECES
-from tf_transformer.data.text import DataError
 from tf_transformer.files import atomic_folder
 from tf_transformer.inference.sentences import parts_of
 from tf_transformer.models.architectures import with_tokenizers

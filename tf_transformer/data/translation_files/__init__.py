@@ -7,7 +7,7 @@ file, such as comments, indentation and line ends, stays equal byte by byte.
 from collections.abc import Iterator
 from pathlib import Path
 
-from tf_transformer.data.text import DataError, FilePath
+from tf_transformer.data.lines import DataError, FilePath
 from tf_transformer.data.translation_files.document import Document, TextFile
 from tf_transformer.data.translation_files.html_pages import read_html
 from tf_transformer.data.translation_files.markup import on_one_line

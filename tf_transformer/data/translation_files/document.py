@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tf_transformer.data.text import DataError, FilePath
+from tf_transformer.data.lines import DataError, FilePath
 
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _BOMS[codecs.BOM_UTF8] = "utf-8"
