@@ -348,6 +348,12 @@ def test_a_url_that_names_no_model_is_refused(url):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("wrong", [{"connections": 0}, {"retries": -1}])
+def test_numbers_with_which_a_client_would_hang_are_refused(wrong):
+    with pytest.raises(ValueError, match="connections must be at least 1"):
+        serving.Client("http://host/v1/models/demo", **wrong)
+
+
 def test_rest_loads_no_tensorflow(local):
     code = (
         "import sys, tf_transformer.serving as serving\n"

@@ -220,7 +220,8 @@ def test_scripts_go_by_their_names_in_unicode(script, texts):
 
 
 @pytest.mark.parametrize(
-    ("script", "words"), [("Latn", "did you mean 'LATIN'"), ("1", "Latin, Cyrillic")]
+    ("script", "words"),
+    [("Latn", "did you mean 'LATIN'"), ("1", "Latin, Cyrillic"), ("Kelvin", "unknown")],
 )
 def test_an_unknown_script_is_named(script, words):
     with pytest.raises(DataError, match=words):

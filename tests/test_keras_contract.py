@@ -33,6 +33,14 @@ def test_a_batch_without_a_sentence_goes_through_the_transformer(policy):
         assert not np.asarray(tf.convert_to_tensor(gradient)).any()
 
 
+@every(ONE_EACH)
+def test_no_layer_hides_a_method_of_keras(name):
+    model = build_model(CONFIGS[name])
+    for layer in (model, *model._flatten_layers()):
+        parts = [part for part, value in vars(layer).items() if isinstance(value, keras.Layer)]
+        assert not {*parts} & {*dir(keras.Model)}
+
+
 def test_a_model_takes_its_own_configuration_and_no_other():
     # A `BahdanauConfig` is a `ChoConfig`, with attention.
     with pytest.raises(TypeError, match="Cho needs a ChoConfig; received a BahdanauConfig"):

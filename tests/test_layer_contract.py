@@ -3,6 +3,7 @@
 import inspect
 
 import keras
+import numpy as np
 import pytest
 from keras.src.testing import TestCase
 
@@ -117,6 +118,27 @@ def test_a_subclass_adds_an_argument_to_the_configuration():
     ("make", "words"),
     [
         (lambda: tt.MultiHeadAttention(5, 12), "d_model must be a multiple of num_heads"),
+        (lambda: tt.MultiHeadAttention(0, 12), "d_model must be a multiple of num_heads"),
+        (lambda: tt.sinusoidal_positions(5, 7), "d_model must be even.*received 7"),
+        (
+            lambda: tt.sinusoidal_positions(5, 8, sinusoids="sinus"),
+            "one of.*received 8 and 'sinus'",
+        ),
+        (lambda: tt.Encoder([]), "needs layers with the same sizes"),
+        (
+            lambda: tt.Encoder([tt.EncoderLayer(8, 2, 8, norm_first=n) for n in (True, False)]),
+            "needs layers with the same sizes and norms",
+        ),
+        (
+            lambda: tt.OutputProjection(50, keras.layers.Embedding(90, 8))(np.ones((1, 2, 8))),
+            r"must have sizes \(50, 8\); it has \(90, 8\)",
+        ),
+        (
+            lambda: tt.PositionalEmbedding(9, 8, 0.0, keras.layers.Embedding(9, 1))([[1]]),
+            r"must have sizes \(9, 8\)",
+        ),
+        (lambda: tt.Adam(global_clipnorm=-1.0), "global_clipnorm must be above 0"),
+        (lambda: tt.TokenLoss(label_smoothing=1.5), r"label_smoothing must be in \[0, 1\)"),
         (lambda: tt.RestrictedSelfAttention(3, 12, 0), "radius must be at least 1"),
         (lambda: tt.PredictedWindow(0, 8), "window must be at least 1"),
     ],

@@ -28,7 +28,7 @@ msgstr "fertig"
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.tsv", "file\tDatei\n\nfile name\tDateiname\n"),
+        ("a.tsv", "file\tDatei\n\nfile name\tDateiname\nfile\tAkte\tb\n"),
         ("a.csv", 'file,Datei,noun\n\n"file\nname","Dateiname"\n'),
         ("b.csv", "file;Datei;x, y\n;;\nfile name;Dateiname;\n"),
         ("c.csv", '\n"file",Datei,"x; y"\nfile name,Dateiname\n'),

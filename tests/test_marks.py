@@ -371,9 +371,15 @@ def test_what_differs_from_the_source(source, text, expected):
         ("เปิดไฟล์นี้", "ไฟล์\tfile", "เปิด[file]นี้"),
         ("ที่นี่ กรุงเทพ", "ที\tX\nกร\tY", "ที่นี่ กรุงเทพ"),
         ("file file\u00a0name", "file name\tN\nfile\tF", "[F] [N]"),
+        (
+            "Der Caf\u00e9-Gast, der Cafe\u0301-Gast",
+            "Cafe\u0301\tC\nGast\tG",
+            "Der [C]-[G], der [C]-[G]",
+        ),
         ("10\u00a0km file  name", "10\u00a0km\tA\u00a0B\nfile  name\tN", "[A\u00a0B] [N]"),
+        ("Brot_a, _Brot_ Brot-b", "\ufeffBrot\tB\tnote\nBrot\tC", "Brot_a, _[B]_ [B]-b"),
         ("http://file/ {file} file", "file\tF", "http://file/ {file} [F]"),
-        ("a b", "a\n\tx\na\tb\tc\n", "a b"),
+        ("a b", "b\n\tx\na\tb\tc\n", "[b] b"),
     ],
 )
 def test_terms_are_whole_words_longest_first(text, terms, expected):
@@ -408,6 +414,16 @@ def test_a_piece_may_have_signs_that_end_sentences(server):
     pieces = [['<a title="A b. C d">', "<link>", "</link>"], ["<!-- A b. C d -->"], ["`b. C`"]]
     for translation, each in zip(found, pieces, strict=True):
         assert counts(translation, each) == dict.fromkeys(each, 1)
+
+
+def test_a_neighbour_with_marks_changes_nothing(server):
+    texts = ["a b c", "the quick brown fox", "Z", "dogs and cats."]
+    alone = server.run("translate_nbest", texts)
+    beside = server.run("translate_nbest", [*texts, "a {b} c"])
+    for name in ("translations", "flags"):
+        assert beside[name][:-1] == alone[name]
+    for name in ("scores", "lengths"):
+        np.testing.assert_allclose(beside[name][:-1], alone[name], rtol=1e-5)
 
 
 def test_a_large_glossary_and_empty_terms(server):

@@ -73,7 +73,7 @@ def test_a_compiled_step_sees_the_time():
 
 def test_a_schedule_that_would_be_wrong_without_an_error_is_refused():
     for name, value in (("total_steps", 0), ("decay_fraction", 2.0), ("warmup_steps", -1),
-                        ("peak", -1.0)):  # fmt: skip
+                        ("peak", -1.0), ("peak", np.nan)):  # fmt: skip
         with pytest.raises(ValueError, match=name):
             TrapezoidSchedule(**{"peak": 1.0, "total_steps": 9, "warmup_steps": 3, name: value})
     for name, value in (("warmup_steps", 0), ("factor", -1.0), ("d_model", 0)):

@@ -168,6 +168,7 @@ def test_logits_of_half_precision_are_computed_in_float32(search):
     ("wrong", "message"),
     [
         ({"num_steps": 6}, "num_steps must be greater than every limit"),
+        ({"length_penalty": np.nan}, "length_penalty must not be negative"),
         ({"length_penalty": -0.1}, "length_penalty must not be negative"),
         ({"cache": {"target": {}, "sources": {}}}, "unknown part 'sources'"),
     ],

@@ -82,12 +82,21 @@ def test_a_line_end_in_a_translation_starts_no_line(arguments, tmp_path, monkeyp
     assert (tmp_path / "out").read_text(encoding="utf-8") == "a b c\n" * 2
 
 
-def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd):
+def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd, monkeypatch):
     output = bad_files / "out"
     output.write_text("hours of work\n")
     arguments = ["translate", str(echo), f"--input={bad_files / 'two'}"]
     words = ["out: exists already.*--overwrite"]
     assert_refused([*arguments, f"--output={output}"], words, capfd, bad_files)
+    assert lines_of(output) == ["hours of work"]
+    # A text that is not valid, and the output itself.
+    again = ["translate", str(echo), f"--output={output}", "--overwrite"]
+    assert_refused(
+        [*again, f"--input={bad_files / 'latin1'}"], ["latin1, line 2"], capfd, bad_files
+    )
+    with output.open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert_refused(again, ["out: is the input too"], capfd, bad_files)
     assert lines_of(output) == ["hours of work"]
     for path, given in ((output, ["--overwrite"]), (bad_files / "empty", [])):
         assert cli.main([*arguments, f"--output={path}", *given]) == 0

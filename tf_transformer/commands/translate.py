@@ -108,7 +108,9 @@ def run(options: Options) -> int:
         files.enter_context(naming(options.output))
         if options.output:
             path = pathlib.Path(options.output)
-            path = files.enter_context(atomic_file(path)) if shard else path
+            # What is replaced stays until all is there; a new file has the lines so far.
+            is_whole = shard or path.exists()
+            path = files.enter_context(atomic_file(path)) if is_whole else path
             output = files.enter_context(path.open("wb"))
         results = translate(lines)
         if source.isatty():
@@ -166,7 +168,8 @@ def _check_output(options: Options) -> None:
         raise InputError(f"{output}: --output must be a file in a folder that exists.")
     if not output or not os.path.isfile(output):
         return
-    if options.input and os.path.exists(options.input) and os.path.samefile(options.input, output):
+    source = options.input or sys.stdin.fileno()
+    if os.path.exists(source) and os.path.samefile(source, output):
         raise InputError(f"{output}: is the input too; give another --output.")
     if not options.overwrite and os.path.getsize(output):
         raise InputError(f"{output}: exists already. Give --overwrite to replace it.")

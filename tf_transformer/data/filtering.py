@@ -101,6 +101,10 @@ def normalized(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+# What names of the letters of a script have, unlike that of the KELVIN SIGN.
+_SCRIPT = re.compile(" (?:LETTER|SYLLAB|IDEOGRAPH|HIEROGLYPH)")
+
+
 def script_words(scripts: Iterable[str]) -> frozenset[str]:
     """Return the words with which the names of all letters of Unicode scripts begin.
 
@@ -109,8 +113,8 @@ def script_words(scripts: Iterable[str]) -> frozenset[str]:
     """
     words = {script: script.upper().split("_")[0] for script in scripts}
     words = {script: "CJK" if word == "HAN" else word for script, word in words.items()}
-    letters = filter(str.isalpha, map(chr, range(0x20000)))
-    known = {_first_word(letter) for letter in letters} if words else set()
+    names = (unicodedata.name(chr(code), "") for code in range(0x20000)) if words else ()
+    known = {name.split(" ")[0] for name in names if _SCRIPT.search(name)}
     for script, word in words.items():
         if word not in known:
             advice = did_you_mean(word, known, f"Unicode has {_EXAMPLES}, for example.")

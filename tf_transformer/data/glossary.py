@@ -34,8 +34,10 @@ def read_terms(path: FilePath) -> dict[str, str]:
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or not (row[0].strip() and row[1].strip()):
             raise DataError(f"{path}, entry {number}: needs a term and its translation")
-    # A cell may have several lines.
-    return {on_one_line(source).strip(): on_one_line(target).strip() for source, target, *_ in rows}
+    terms: dict[str, str] = {}
+    for source, target, *_ in rows:  # of which the first counts; a cell may have several lines
+        terms.setdefault(on_one_line(source).strip(), on_one_line(target).strip())
+    return terms
 
 
 def _rows_of_tbx(path: FilePath, text: str) -> list[list[str]]:

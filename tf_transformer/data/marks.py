@@ -37,7 +37,8 @@ _TEXT_END = r"\p{N}_\p{Pe}.!?…。！？"
 _SPACED = rf"[\p{{Latin}}\p{{Greek}}\p{{Cyrillic}}{_TEXT_END}]"
 _SIGN = "[$#%@]"  # which may begin a piece
 # A text without letters beside its marks, or without any visible character.
-NOTHING_TO_TRANSLATE = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
+_ONLY_MARKS = rf"[^\p{{L}}]*{RESERVED_PATTERN}[^\p{{L}}]*"
+NOTHING_TO_TRANSLATE = rf"{_ONLY_MARKS}|[\p{{Z}}\p{{Cc}}\p{{Cf}}]*"
 
 
 class Marked(NamedTuple):
@@ -147,7 +148,7 @@ class Marks:
 
         A text of pieces without letters beside them is its own translation.
         """
-        is_kept = tf.strings.regex_full_match(marked.text, NOTHING_TO_TRANSLATE)
+        is_kept = tf.strings.regex_full_match(marked.text, _ONLY_MARKS)
         # What is beside a piece in the translation alone would be read as a part of it.
         joins = tf.strings.regex_full_match(marked.text, f"(?s).*{_SPACED}{_NOT_CLOSING}.*")
         apart = tf.strings.regex_replace(texts, f"({_SPACED})({_NOT_CLOSING})", r"\1 \2")

@@ -1,7 +1,9 @@
 """Constraints: which tokens a search may choose, given those of each hypothesis so far."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from tf_transformer.tokenizers.marks import MarkIds
@@ -13,7 +15,7 @@ _NOWHERE = 2**31 - 1
 class Step(NamedTuple):
     """A step holds what a constraint sees of a search for N hypotheses."""
 
-    logits: tf.Tensor  # float32 (N, V), those of the model
+    logits: tf.Tensor  # float32 (N, V), minus infinity at what an earlier constraint forbids
     token_ids: tf.Tensor  # int32 (N,), the tokens at position `index`; begin tokens at 0
     index: tf.Tensor  # int32 ()
     limits: tf.Tensor  # int32 (N,), of translations
@@ -30,7 +32,22 @@ class Constraint(Protocol):
         """Return the state before the first token, a row for each sentence."""
 
     def step(self, now: Step, state: Any) -> tuple[tf.Tensor, Any]:
-        """Return which tokens may follow, bool `(N, V)`, and the next state."""
+        """Return which tokens may follow, bool `(N, V)` or `(V,)`, and the next state."""
+
+
+class Never:
+    """Forbids the tokens of some ids."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids = list(ids)
+
+    def start(self) -> Any:
+        """Return no state."""
+        return ()
+
+    def step(self, now: Step, state: Any) -> tuple[tf.Tensor, Any]:
+        """See `Constraint`."""
+        return tf.constant(~np.isin(np.arange(now.logits.shape[-1]), self._ids)), state
 
 
 class MarksOnce:

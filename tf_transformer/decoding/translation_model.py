@@ -80,8 +80,9 @@ def split_cache(
         parts = {"constants": constants, "source": source["model"], "target": target["model"]}
         logits, cache = decode_step(token_ids, index, parts)
         logits = allowed = tf.cast(logits, tf.float32)
-        now, states = Step(logits, token_ids, index, source["limits"]), []
+        states = []
         for constraint, state in zip(constraints, target["states"], strict=True):
+            now = Step(allowed, token_ids, index, source["limits"])
             may_follow, state = constraint.step(now, state)
             allowed = tf.where(may_follow, allowed, float("-inf"))
             states.append(state)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tf_transformer.decoding.beam import beam_search
-from tf_transformer.decoding.constraints import Constraint, MarksOnce, NoRepeats
+from tf_transformer.decoding.constraints import Constraint, MarksOnce, Never, NoRepeats
 from tf_transformer.decoding.greedy import greedy_search
 from tf_transformer.decoding.result import Hypotheses, replace_rows
-from tf_transformer.decoding.translation_model import Cache, TranslationModel
+from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.flags import Usual, has_loop
 from tf_transformer.inference.functions import function, not_inlined
@@ -186,10 +186,12 @@ class ModelSearch:
             hypotheses = tf.cond(
                 tf.reduce_any(self._is_mark(source_ids)),
                 lambda: constrained(source_ids, limits, tf.constant(True)),
-                lambda: self._search(search, source_ids, limits, never=self.tokenizer.mark_ids.all),
+                lambda: self._search(
+                    search, source_ids, limits, [Never(self.tokenizer.mark_ids.all)]
+                ),
             )
         else:
-            hypotheses = self._search(search, source_ids, limits)
+            hypotheses = self._search(search, source_ids, limits, [])
         unrepaired = *hypotheses, tf.zeros_like(limits, tf.bool)
         if self.is_fixed or not self.settings.repair_loops:
             return unrepaired
@@ -221,29 +223,19 @@ class ModelSearch:
         search: Callable[..., Hypotheses],
         source_ids: tf.Tensor,
         limits: tf.Tensor,
-        constraints: Sequence[Constraint] = (),
-        never: Sequence[int] = (),
+        constraints: Sequence[Constraint],
     ) -> Hypotheses:
-        """Call a search; the ids in `never` are hardly ever chosen."""
+        """Call a search, with unknown and control tokens only if the settings allow them."""
         num_steps = None
         if self.is_fixed:  # XLA must derive the largest number of steps from a shape
             num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
         ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
         if not self.settings.allow_unknown:
-            never = [*never, self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())]
-
-        def decode_step(
-            token_ids: tf.Tensor, index: tf.Tensor, cache: Cache
-        ) -> tuple[tf.Tensor, Cache]:
-            logits, cache = self.model.decode_step(token_ids, index, cache)
-            if never:
-                one_hots = tf.one_hot(never, logits.shape[-1], 1e4, dtype=logits.dtype)
-                logits -= tf.reduce_sum(one_hots, axis=0)
-            return logits, cache
-
+            unknown = self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())
+            constraints = [Never(unknown), *constraints]
         cache = self.model.start_decoding(source_ids, num_steps=num_steps)
         options = {"num_steps": num_steps, "constraints": constraints, **ids}
-        return search(decode_step, cache, limits, **options)
+        return search(self.model.decode_step, cache, limits, **options)
 
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:

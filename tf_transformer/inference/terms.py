@@ -1,6 +1,7 @@
 """Terms of a glossary, put into texts as pieces that a translation keeps."""
 
 import tensorflow as tf
+import tensorflow_text
 
 from tf_transformer.data.marks import Marks
 from tf_transformer.data.parts import CUT, Parts
@@ -11,6 +12,9 @@ from tf_transformer.tokenizers.marks import RESERVED_PATTERN
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _TERM = r"[^\t]*[^\s\p{Z}][^\t]*"
+_FORMS = "NFC", "NFD"  # of Unicode
+_NO_TEXT = f"{RESERVED_PATTERN}|^\ufeff"  # marks, and a byte order mark
+_WORD = r"[\p{L}\p{M}\p{N}]+"
 _BEGIN, _END = "\uf5c2", "\uf5c3"  # around each word, so that a term is found as whole words
 
 
@@ -22,7 +26,8 @@ def insert_terms(text: tf.Tensor, terms: tf.Tensor, marks: Marks) -> tf.Tensor:
 
     Args:
         text: string `(B,)`.
-        terms: string `(B,)`, lines of `source TAB target` for each text; other lines are ignored.
+        terms: string `(B,)`, lines of `source TAB target` for each text. Further columns, other
+            lines, and a second line for the same source are ignored.
         marks: The marks of the model.
     """
     same = tf.debugging.assert_equal(
@@ -41,12 +46,15 @@ def insert_terms(text: tf.Tensor, terms: tf.Tensor, marks: Marks) -> tf.Tensor:
 
 
 def _with_glossary(text: tf.Tensor, glossary: tf.Tensor, marks: Marks) -> tf.Tensor:
-    lines = tf.strings.regex_replace(tf.strings.split(glossary, "\n"), RESERVED_PATTERN, "")
+    lines = tf.strings.regex_replace(tf.strings.split(glossary, "\n"), _NO_TEXT, "")
     columns = tf.strings.split(lines, "\t")
-    is_term = tf.strings.regex_full_match(lines, rf"{_TERM}\t{_TERM}")
-    columns = tf.ragged.boolean_mask(columns, is_term).to_tensor("", shape=[None, 2])
+    is_term = tf.strings.regex_full_match(lines, rf"{_TERM}\t{_TERM}(?:\t.*)?")
+    columns = tf.ragged.boolean_mask(columns, is_term)[:, :2].to_tensor("", shape=[None, 2])
     sources, targets = (tf.strings.strip(column) for column in tf.unstack(columns, axis=1))
     sources = tf.strings.regex_replace(sources, r"[\s\p{Z}]+", " ")
+    # Texts have é as one character or, from some file systems, as two.
+    sources = tf.concat([tensorflow_text.normalize_utf8(sources, form) for form in _FORMS], 0)
+    targets = tf.tile(targets, [len(_FORMS)])
     # A regular expression of ten thousand terms would be too large.
     first_words = tf.strings.regex_replace(tf.strings.strip(_words(sources)), " .*", "")
     in_text = tf.unique(tf.concat([tf.strings.split(_words(text)).flat_values, [""]], 0))[0]
@@ -92,4 +100,5 @@ def _in_words(text: tf.Tensor) -> tf.Tensor:
     """Put signs around each word, and around each character of scripts without spaces."""
     unspaced = rf"([{CJK}{SOUTHEAST_ASIAN}]\p{{M}}*)"
     text = tf.strings.regex_replace(text, unspaced, rf"{_BEGIN}\1{_END}")
-    return tf.strings.regex_replace(text, r"([\p{L}\p{M}\p{N}]+)", rf"{_BEGIN}\1{_END}")
+    # Words that are joined by underscores are one, such as the name of a file.
+    return tf.strings.regex_replace(text, f"({_WORD}(?:_+{_WORD})*)", rf"{_BEGIN}\1{_END}")

@@ -343,9 +343,15 @@ def _translations(row: Mapping[str, Any]) -> list[Translation]:
 def _checked(texts: Iterable[str]) -> Iterator[str]:
     """Return an iterator over texts; raise an error for a single str, and after a fork."""
     require_no_fork()
-    if isinstance(texts, str | bytes):
+    if isinstance(texts, str | bytes | Mapping):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
-    return iter(texts)
+    return map(_text, texts)
+
+
+def _text(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"texts must be str; received {text!r:.60}.")
+    return text
 
 
 def _constant(texts: Iterable[str]) -> tf.Tensor:

@@ -78,6 +78,13 @@ def built(layer: keras.Layer, *shapes: Shape) -> keras.Layer:
     return layer
 
 
+def require_sizes(embedding: keras.layers.Embedding, vocab_size: int, d_model: int) -> None:
+    """Raise a `ValueError` unless a shared embedding has V rows of D numbers."""
+    sizes = embedding.input_dim, embedding.output_dim
+    if sizes != (vocab_size, d_model):
+        raise ValueError(f"embedding must have sizes {(vocab_size, d_model)}; it has {sizes}.")
+
+
 def on_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Apply a function of rows `(N, D)` to a tensor `(..., D)`, and return `(..., E)`.
 

@@ -5,7 +5,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_transformer.layers.base import Activation, Int, Layer, Shape, Tensor, built, on_rows
+from tf_transformer.layers.base import (
+    Activation,
+    Int,
+    Layer,
+    Shape,
+    Tensor,
+    built,
+    on_rows,
+    require_sizes,
+)
 from tf_transformer.layers.norm import LayerNorm
 
 
@@ -91,6 +100,7 @@ class OutputProjection(Layer):
         if self.transform is not None:
             built(self.transform, hidden_shape)
         if self.embedding is not None:
+            require_sizes(self.embedding, self.vocab_size, shape[0])
             built(self.embedding, (None, None))
         else:
             self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")

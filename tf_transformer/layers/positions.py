@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built
+from tf_transformer.layers.base import Int, Layer, Shape, Tensor, built, require_sizes
 
 # The layouts of sinusoids, by the names of `TransformerConfig.positions`. The first is the paper's.
 # In the others all sines come first; Hugging Face's Marian has the second. Marian itself has the
@@ -42,6 +42,11 @@ def sinusoidal_positions(
 
 def _encode_positions(positions: Tensor, d_model: int, dtype: str, sinusoids: str) -> Tensor:
     """Return the encodings `(…, D)` of positions `(…)`."""
+    if d_model % 2 or sinusoids not in SINUSOIDS:
+        raise ValueError(
+            f"d_model must be even, and sinusoids one of {SINUSOIDS}; received {d_model} and "
+            f"{sinusoids!r}."
+        )
     columns, half = np.arange(d_model), d_model // 2
     # The number of the wave in each column, and whether the column is a cosine.
     if sinusoids == "sinusoidal":
@@ -81,7 +86,8 @@ class PositionalEmbedding(Layer):
         positions: int tensor `(B, T)` or `(T,)`, the tokens' positions; None for 0, 1, 2, ….
 
     Raises:
-        ValueError: without `positions`, `token_ids` is known to be longer than the table.
+        ValueError: without `positions`, `token_ids` is known to be longer than the table; or
+            `embedding` has other sizes.
 
     Example:
         >>> embedding = tt.PositionalEmbedding(vocab_size=100, d_model=8)
@@ -112,6 +118,7 @@ class PositionalEmbedding(Layer):
         self.input_spec = keras.layers.InputSpec(ndim=2)
 
     def build(self, token_ids_shape: Shape) -> None:
+        require_sizes(self.embedding, self.vocab_size, self.d_model)
         built(self.embedding, token_ids_shape)
         if self.position_embedding is not None:
             built(self.position_embedding, token_ids_shape)

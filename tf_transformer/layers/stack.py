@@ -91,9 +91,14 @@ class LayerStack(Layer):
     def __init__(self, layers: Sequence[TransformerLayer], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.layers = list(layers)
-        self.d_model = layers[0].d_model
-        options = {"epsilon": layers[0].layer_norm_epsilon, "dtype": self.dtype_policy}
-        self.norm = LayerNorm(**options, name="norm") if layers[0].norm_first else None
+        kinds = {(each.d_model, each.norm_first, each.layer_norm_epsilon) for each in self.layers}
+        if len(kinds) != 1:
+            raise ValueError(
+                f"{self.name} needs layers with the same sizes and norms; got {kinds}."
+            )
+        [(self.d_model, norm_first, epsilon)] = kinds
+        options = {"epsilon": epsilon, "dtype": self.dtype_policy, "name": "norm"}
+        self.norm = LayerNorm(**options) if norm_first else None
 
     def build(self, x_shape: Shape, *context_shape: Shape) -> None:
         for layer in self.layers:

@@ -61,7 +61,12 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def architecture_name(config: ModelConfig) -> str:
     """Return the name of the architecture that a configuration belongs to."""
-    return next(name for name, row in ARCHITECTURES.items() if row.config is type(config))
+    for name, row in ARCHITECTURES.items():
+        if row.config is type(config):
+            return name
+    raise TypeError(
+        f"{config!r} is no configuration of a model, such as preset('tiny', 8000, 8000)."
+    )
 
 
 def require_preset(name: str, architecture: str = "transformer") -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ class Seq2Seq(SequenceModel):
             readout = Maxout(width, dtype=policy, name="readout")
             self.readout = built(readout, (None, None, units + width + fed))
             if score is None:
-                self.summary = dense(units, units, "summary")
+                self.source_summary = dense(units, units, "summary")
         elif score is not None:
             self.attentional = dense(width, encoder.width + units, "attentional", False)
         decoder = RecurrentStack(*sizes, dtype=policy, name="decoder")
@@ -124,7 +124,7 @@ class Seq2Seq(SequenceModel):
         if config.context_feeding:
             last = self.encoder.top(state)
             if config.attention_score is None:
-                last = self.summary(last)
+                last = self.source_summary(last)
             state = dict.fromkeys(state, self.first_state(last))
             if config.attention_score is None:
                 state["summary"] = last

@@ -78,7 +78,7 @@ class Client:
         retries: Number of times that a request is sent again.
 
     Raises:
-        ValueError: If `url` is not the URL of a model.
+        ValueError: If `url` is not the URL of a model, or a number is out of range.
     """
 
     def __init__(
@@ -130,7 +130,10 @@ class Client:
 
     def status(self) -> list[dict[str, Any]]:
         """Return the state of the versions, in the form of TensorFlow Serving's REST API."""
-        return self._server.request("GET")["model_version_status"]
+        found = self._server.request("GET").get("model_version_status")
+        if not isinstance(found, list):
+            raise UnexpectedAnswerError(self._server.where, "the answer has no state of versions")
+        return found
 
     def metadata(self) -> dict[str, Any]:
         """Return the version and its signatures, in the form of TensorFlow Serving's REST API."""
@@ -185,7 +188,9 @@ _Result = Callable[[dict[str, Any]], Any]
 
 
 def _translation(row: dict[str, Any]) -> str:
-    return row["translation"]
+    if not isinstance(text := row["translation"], str):
+        raise TypeError(f"{text!r} is no text")
+    return text
 
 
 def _hypotheses(row: dict[str, Any]) -> list[Hypothesis]:

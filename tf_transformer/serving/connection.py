@@ -73,6 +73,8 @@ class Connection:
                 "the URL must be that of a model, without a version or a password, such as "
                 "http://127.0.0.1:8501/v1/models/demo."
             )
+        if connections < 1 or retries < 0:
+            raise ValueError("connections must be at least 1, and retries at least 0.")
         server, path = match.groups()
         self._path = path if version is None else f"{path}/versions/{version}"
         self.where = server + self._path

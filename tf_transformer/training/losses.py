@@ -49,8 +49,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self, label_smoothing: float = 0.1, pad_id: int = 0, *, name: str = "loss"
     ) -> None:
         super().__init__(name=name, reduction=None, dtype="float32")
-        if not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be in [0, 1); received {label_smoothing}.")
+        require_smoothing(label_smoothing)
         self.label_smoothing, self.pad_id = label_smoothing, pad_id
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -97,6 +96,12 @@ def token_weights(sample_weight: Any, labels: Any) -> Any:
         weights = weights[:, None]
     # Unlike a product, this never broadcasts the labels as well.
     return ops.broadcast_to(weights, ops.shape(labels))
+
+
+def require_smoothing(label_smoothing: float) -> None:
+    """Raise a `ValueError` unless `label_smoothing` is in [0, 1)."""
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must be in [0, 1); received {label_smoothing}.")
 
 
 def smoothed_cross_entropy(statistics: Any, label_smoothing: float) -> Any:

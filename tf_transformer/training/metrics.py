@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from tf_transformer.training.losses import smoothed_cross_entropy, token_weights
+from tf_transformer.training.losses import require_smoothing, smoothed_cross_entropy, token_weights
 from tf_transformer.training.token_statistics import token_statistics
 
 
@@ -69,6 +69,7 @@ class TokenLoss(_TokenMean):
         self, label_smoothing: float = 0.1, pad_id: int = 0, *, name: str | None = None
     ) -> None:
         super().__init__(pad_id, name=name)
+        require_smoothing(label_smoothing)
         self.label_smoothing = label_smoothing
 
     def token_values(self, statistics: Any) -> Any:

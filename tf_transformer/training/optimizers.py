@@ -30,6 +30,9 @@ class Adam(keras.optimizers.Adam):
             for no limit (Pascanu et al. 2013, section 3.2).
         name: Name of the optimizer.
 
+    Raises:
+        ValueError: `global_clipnorm` is not above 0.
+
     Attributes:
         gradient_norm: The global norm of the newest gradients, before clipping.
 
@@ -52,6 +55,8 @@ class Adam(keras.optimizers.Adam):
         super().__init__(
             learning_rate, beta_1, beta_2, epsilon, weight_decay=weight_decay, name=name
         )
+        if global_clipnorm is not None and not global_clipnorm > 0:
+            raise ValueError(f"global_clipnorm must be above 0; received {global_clipnorm}.")
         self.clip_norm = global_clipnorm  # not Keras' `global_clipnorm`, which would clip as well
         # Not a variable of Keras, which would become a part of each checkpoint.
         first = tf.VariableAggregation.ONLY_FIRST_REPLICA

@@ -33,7 +33,7 @@ class TrapezoidSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self, peak: float, total_steps: int, warmup_steps: int, decay_fraction: float = 0.4
     ) -> None:
         # The rate would be wrong without an error.
-        if min(total_steps, warmup_steps) < 1 or peak <= 0:
+        if min(total_steps, warmup_steps) < 1 or not peak > 0:
             raise ValueError("peak, total_steps and warmup_steps must be above 0.")
         if not 0 < decay_fraction <= 1:
             raise ValueError(f"decay_fraction must be above 0, at most 1; got {decay_fraction}.")
@@ -99,7 +99,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        if min(d_model, warmup_steps) < 1 or factor <= 0:
+        if min(d_model, warmup_steps) < 1 or not factor > 0:
             raise ValueError("d_model, warmup_steps and factor must be above 0.")
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
 

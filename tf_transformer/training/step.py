@@ -24,12 +24,16 @@ class TrainingStep:
 
     Args:
         model: A `SequenceModel`, compiled with a `SmoothedCrossEntropy` and a built optimizer.
-        metrics: The compiled metrics. Their variables are sums over tokens.
+        metrics: The compiled metrics, of which one is a `TokenLoss`. Their variables are sums over
+            tokens, to which `sample_weight` makes no difference.
         num_parts: Number of parts. Part i has every `num_parts`-th sentence from sentence i on.
         accumulation: Number of batches of an update, which are computed one after the other.
         jit_compile: Whether XLA compiles the step, anew for each shape of a batch: all of it on one
             device, but `compute` alone on several, since XLA compiles no collectives on CPUs, and
             with accumulation, since XLA might compute several batches at once.
+
+    Raises:
+        ValueError: No metric has the name `loss`, or a number is below 1.
 
     Attributes:
         updates_together: Number of updates in a step of `fit`; see `run_together`.
@@ -50,6 +54,10 @@ class TrainingStep:
         accumulation: int = 1,
         jit_compile: bool = False,
     ) -> None:
+        if min(num_parts, accumulation) < 1 or all(metric.name != "loss" for metric in metrics):
+            raise ValueError(
+                "TrainingStep needs a TokenLoss in metrics, and numbers of at least 1."
+            )
         self._model, self._metrics = model, metrics
         self._num_parts, self._accumulation = num_parts, accumulation
         self._seeds = seeds_of(model)
