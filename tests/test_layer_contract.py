@@ -134,7 +134,9 @@ def test_a_subclass_adds_an_argument_to_the_configuration():
             r"must have sizes \(50, 8\); it has \(90, 8\)",
         ),
         (
-            lambda: tt.PositionalEmbedding(9, 8, 0.0, keras.layers.Embedding(9, 1))([[1]]),
+            lambda: tt.PositionalEmbedding(9, 8, 0.0, keras.layers.Embedding(9, 1))(
+                np.ones((1, 2))
+            ),
             r"must have sizes \(9, 8\)",
         ),
         (lambda: tt.Adam(global_clipnorm=-1.0), "global_clipnorm must be above 0"),

@@ -56,6 +56,7 @@ def test_glossaries_are_read(tmp_path, name, content):
     assert terms == {"file": "Datei", "file name": "Dateiname"}
     assert Glossary(terms).terms_in("a FILE  name") == "file\tDatei\nfile name\tDateiname"
     assert Glossary(terms).terms_in("a fil") == ""
+    assert Glossary({"\u00e9tude": "x"}).terms_in("E\u0301tude") == "\u00e9tude\tx"
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,6 @@ def normalized(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-# What names of the letters of a script have, unlike that of the KELVIN SIGN.
-_SCRIPT = re.compile(" (?:LETTER|SYLLAB|IDEOGRAPH|HIEROGLYPH)")
-
-
 def script_words(scripts: Iterable[str]) -> frozenset[str]:
     """Return the words with which the names of all letters of Unicode scripts begin.
 
@@ -113,8 +109,9 @@ def script_words(scripts: Iterable[str]) -> frozenset[str]:
     """
     words = {script: script.upper().split("_")[0] for script in scripts}
     words = {script: "CJK" if word == "HAN" else word for script, word in words.items()}
-    names = (unicodedata.name(chr(code), "") for code in range(0x20000)) if words else ()
-    known = {name.split(" ")[0] for name in names if _SCRIPT.search(name)}
+    letters = filter(str.isalpha, map(chr, range(0x20000)))
+    counts = collections.Counter(map(_first_word, letters) if words else ())
+    known = {word for word, count in counts.items() if count > 5}  # unlike the KELVIN SIGN
     for script, word in words.items():
         if word not in known:
             advice = did_you_mean(word, known, f"Unicode has {_EXAMPLES}, for example.")

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from tf_transformer.data.lines import DataError, FilePath, stream_lines
 from tf_transformer.data.translation_files.markup import on_one_line
+from tf_transformer.normalization import composed
 
 
 def read_terms(path: FilePath) -> dict[str, str]:
@@ -86,4 +87,4 @@ class Glossary:
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(composed(text.casefold()).split())
