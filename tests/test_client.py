@@ -304,6 +304,7 @@ def test_a_slow_answer_is_a_time_out_and_not_asked_for_again(scripted):
         (200, {"outputs": ["A", "B"]}, "not as expected"),
         (200, {"predictions": ["A"]}, "not as expected"),
         (200, {"outputs": {}}, "not as expected"),
+        (200, {"outputs": [5, 6, 7]}, "not as expected"),
         (200, {"outputs": {"translation": "A"}}, "not as expected"),
         (200, {"outputs": {"text": ["A"]}}, "not as expected"),
     ],
@@ -313,6 +314,11 @@ def test_an_answer_of_another_server_is_an_error(client, scripted, status, conte
     message = error_of(serving.UnexpectedAnswerError, client.translate, ["a"] * 3)
     assert message.startswith(f"{scripted.url}: ") and part in message
     assert len(scripted.requests) == 1
+
+
+def test_a_server_without_a_state_of_versions_is_an_error(client, monkeypatch):
+    monkeypatch.setattr(client._server, "request", lambda method: {"status": "UP"})
+    assert "no state of versions" in error_of(serving.UnexpectedAnswerError, client.status)
 
 
 def test_hypotheses_of_a_wrong_shape_are_an_error(client, scripted):

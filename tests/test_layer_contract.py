@@ -124,10 +124,10 @@ def test_a_subclass_adds_an_argument_to_the_configuration():
             lambda: tt.sinusoidal_positions(5, 8, sinusoids="sinus"),
             "one of.*received 8 and 'sinus'",
         ),
-        (lambda: tt.Encoder([]), "needs layers with the same sizes"),
+        (lambda: tt.Encoder([]), "needs one or more layers"),
         (
             lambda: tt.Encoder([tt.EncoderLayer(8, 2, 8, norm_first=n) for n in (True, False)]),
-            "needs layers with the same sizes and norms",
+            "with the same d_model, norm_first",
         ),
         (
             lambda: tt.OutputProjection(50, keras.layers.Embedding(90, 8))(np.ones((1, 2, 8))),
@@ -140,7 +140,7 @@ def test_a_subclass_adds_an_argument_to_the_configuration():
             r"must have sizes \(9, 8\)",
         ),
         (lambda: tt.Adam(global_clipnorm=-1.0), "global_clipnorm must be above 0"),
-        (lambda: tt.TokenLoss(label_smoothing=1.5), r"label_smoothing must be in \[0, 1\)"),
+        (lambda: tt.TokenLoss(label_smoothing=np.nan), r"label_smoothing must be in \[0, 1\)"),
         (lambda: tt.RestrictedSelfAttention(3, 12, 0), "radius must be at least 1"),
         (lambda: tt.PredictedWindow(0, 8), "window must be at least 1"),
     ],

@@ -378,6 +378,7 @@ def test_what_differs_from_the_source(source, text, expected):
         ),
         ("10\u00a0km file  name", "10\u00a0km\tA\u00a0B\nfile  name\tN", "[A\u00a0B] [N]"),
         ("Brot_a, _Brot_ Brot-b", "\ufeffBrot\tB\tnote\nBrot\tC", "Brot_a, _[B]_ [B]-b"),
+        ("সম\u09df", "সম\u09df\tX", "[X]"),  # which is not its own form NFC
         ("http://file/ {file} file", "file\tF", "http://file/ {file} [F]"),
         ("a b", "b\n\tx\na\tb\tc\n", "[b] b"),
     ],
@@ -417,7 +418,7 @@ def test_a_piece_may_have_signs_that_end_sentences(server):
 
 
 def test_a_neighbour_with_marks_changes_nothing(server):
-    texts = ["a b c", "the quick brown fox", "Z", "dogs and cats."]
+    texts = ["a b c", "the quick brown fox", "\u200b", "Z", "dogs and cats."]
     alone = server.run("translate_nbest", texts)
     beside = server.run("translate_nbest", [*texts, "a {b} c"])
     for name in ("translations", "flags"):

@@ -37,6 +37,18 @@ def trained(data, architecture="transformer", optimizer=replicas.sgd, step=None,
         return model, model.fit(data, epochs=2, **options).history
 
 
+@pytest.mark.parametrize(
+    ("metrics", "options", "words"),
+    [
+        ([keras.metrics.Mean(name="loss")], {}, "needs a TokenLoss"),
+        ([tt.TokenLoss()], {"accumulation": 0}, "must be at least 1.*accumulation=0"),
+    ],
+)
+def test_a_step_without_a_loss_or_a_batch_is_refused(metrics, options, words):
+    with pytest.raises(ValueError, match=words):
+        tt.TrainingStep(replicas.small_model("transformer"), metrics, **options)
+
+
 def assert_same(one, other):
     (whole, expected), (model, found) = one, other
     assert {*found} == {*expected} == {"loss", "accuracy", "perplexity"}

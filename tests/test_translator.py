@@ -225,8 +225,12 @@ def test_what_is_no_text_is_refused(echo_translator, texts):
             translate(texts)
     with pytest.raises(TypeError, match="texts must be a list of str; received str"):
         echo_translator.n_best("a b", 1)
-    with pytest.raises(TypeError, match="texts must be str; received None"):
-        echo_translator(["a b", None])
+    for texts, found in (
+        ({"a": "b"}, "a list of str; received dict"),
+        (["a", None], "str; received N"),
+    ):
+        with pytest.raises(TypeError, match=found):
+            echo_translator(texts)
 
 
 @pytest.mark.parametrize(

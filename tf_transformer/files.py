@@ -57,6 +57,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
     try:
         with naming(path):
             yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
         _sync(temporary)
         temporary.replace(target)
         _sync(target.parent)

@@ -108,8 +108,8 @@ def run(options: Options) -> int:
         files.enter_context(naming(options.output))
         if options.output:
             path = pathlib.Path(options.output)
-            # What is replaced stays until all is there; a new file has the lines so far.
-            is_whole = shard or path.exists()
+            # What is replaced stays until all is there; otherwise the lines so far can be seen.
+            is_whole = shard or (path.is_file() and path.stat().st_size and not source.isatty())
             path = files.enter_context(atomic_file(path)) if is_whole else path
             output = files.enter_context(path.open("wb"))
         results = translate(lines)
@@ -168,8 +168,10 @@ def _check_output(options: Options) -> None:
         raise InputError(f"{output}: --output must be a file in a folder that exists.")
     if not output or not os.path.isfile(output):
         return
-    source = options.input or sys.stdin.fileno()
-    if os.path.exists(source) and os.path.samefile(source, output):
+    is_input = False
+    with contextlib.suppress(OSError):  # there is none, or standard input is no file
+        is_input = os.path.samefile(options.input or sys.stdin.fileno(), output)
+    if is_input:
         raise InputError(f"{output}: is the input too; give another --output.")
     if not options.overwrite and os.path.getsize(output):
         raise InputError(f"{output}: exists already. Give --overwrite to replace it.")

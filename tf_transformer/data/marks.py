@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_transformer.data.parts import CUT, Parts
 from tf_transformer.data.pieces import AMBIGUOUS, HTML_TAG, PIECES, SIGNS, VERBATIM
-from tf_transformer.data.tag_pairs import cross, openers
+from tf_transformer.data.tag_pairs import openers, pairs_cross
 from tf_transformer.data.text import ChangedText
 from tf_transformer.errors import ConfigError
 from tf_transformer.tokenizers import GraphTokenizer
@@ -221,12 +221,12 @@ class Marks:
             return tf.reshape(of_texts, tf.concat([tf.shape(texts), tf.shape(of_texts)[1:]], 0))
 
         of_source, of_texts = pieces_of(source), pieces_of(tf.reshape(texts, [-1]))
-        are_torn = ~cross(of_source)[:, None] & grouped(cross(of_texts))
+        cross = ~pairs_cross(of_source)[:, None] & grouped(pairs_cross(of_texts))
         source, of_texts = of_source[:, None], grouped(of_texts)
         lost = (_counts(source, source) != _counts(source, of_texts)) & (source != "")
         invented = (_counts(of_texts, source) == 0) & (of_texts != "")
         differ = tf.reduce_any(lost, axis=-1) | tf.reduce_any(invented, axis=-1)
-        return differ | are_torn | tf.reduce_any(is_left, axis=1, keepdims=True)
+        return differ | cross | tf.reduce_any(is_left, axis=1, keepdims=True)
 
     def split(self, text: tf.Tensor) -> Parts:
         """Return texts, string `(B,)`, as text, piece, text, …, text."""

@@ -25,7 +25,7 @@ def openers(pieces: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(tf.where(is_pair, place[:, None], -1), axis=1)
 
 
-def cross(pieces: tf.Tensor) -> tf.Tensor:
+def pairs_cross(pieces: tf.Tensor) -> tf.Tensor:
     """Return whether a pair of tags among pieces `(B, P)` crosses another one, bool `(B,)`."""
     opener, place = openers(pieces), tf.range(tf.shape(pieces)[1])
     first, second = opener[:, :, None], opener[:, None]

@@ -12,7 +12,6 @@ from tf_transformer.tokenizers.marks import RESERVED_PATTERN
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _TERM = r"[^\t]*[^\s\p{Z}][^\t]*"
-_FORMS = "NFC", "NFD"  # of Unicode
 _NO_TEXT = f"{RESERVED_PATTERN}|^\ufeff"  # marks, and a byte order mark
 _WORD = r"[\p{L}\p{M}\p{N}]+"
 _BEGIN, _END = "\uf5c2", "\uf5c3"  # around each word, so that a term is found as whole words
@@ -53,8 +52,10 @@ def _with_glossary(text: tf.Tensor, glossary: tf.Tensor, marks: Marks) -> tf.Ten
     sources, targets = (tf.strings.strip(column) for column in tf.unstack(columns, axis=1))
     sources = tf.strings.regex_replace(sources, r"[\s\p{Z}]+", " ")
     # Texts have é as one character or, from some file systems, as two.
-    sources = tf.concat([tensorflow_text.normalize_utf8(sources, form) for form in _FORMS], 0)
-    targets = tf.tile(targets, [len(_FORMS)])
+    forms = [tensorflow_text.normalize_utf8(sources, form) for form in ("NFC", "NFD")]
+    are_other = [form != sources for form in forms]
+    targets = tf.concat([targets, *(tf.boolean_mask(targets, other) for other in are_other)], 0)
+    sources = tf.concat([sources, *map(tf.boolean_mask, forms, are_other)], 0)
     # A regular expression of ten thousand terms would be too large.
     first_words = tf.strings.regex_replace(tf.strings.strip(_words(sources)), " .*", "")
     in_text = tf.unique(tf.concat([tf.strings.split(_words(text)).flat_values, [""]], 0))[0]

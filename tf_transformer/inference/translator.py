@@ -345,10 +345,10 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     require_no_fork()
     if isinstance(texts, str | bytes | Mapping):
         raise TypeError(f"texts must be a list of str; received {type(texts).__name__}.")
-    return map(_text, texts)
+    return map(_require_text, texts)
 
 
-def _text(text: str) -> str:
+def _require_text(text: str) -> str:
     if not isinstance(text, str):
         raise TypeError(f"texts must be str; received {text!r:.60}.")
     return text

@@ -100,7 +100,8 @@ class OutputProjection(Layer):
         if self.transform is not None:
             built(self.transform, hidden_shape)
         if self.embedding is not None:
-            require_sizes(self.embedding, self.vocab_size, shape[0])
+            # A product with another D is an error by itself.
+            require_sizes(self.embedding, self.vocab_size, self.embedding.output_dim)
             built(self.embedding, (None, None))
         else:
             self.kernel = self.add_weight(shape, "glorot_uniform", name="kernel")

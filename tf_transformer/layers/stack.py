@@ -94,7 +94,8 @@ class LayerStack(Layer):
         kinds = {(each.d_model, each.norm_first, each.layer_norm_epsilon) for each in self.layers}
         if len(kinds) != 1:
             raise ValueError(
-                f"{self.name} needs layers with the same sizes and norms; got {kinds}."
+                f"{self.name} needs one or more layers with the same d_model, norm_first and "
+                f"layer_norm_epsilon; received {sorted(kinds)}."
             )
         [(self.d_model, norm_first, epsilon)] = kinds
         options = {"epsilon": epsilon, "dtype": self.dtype_policy, "name": "norm"}

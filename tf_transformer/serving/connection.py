@@ -74,7 +74,8 @@ class Connection:
                 "http://127.0.0.1:8501/v1/models/demo."
             )
         if connections < 1 or retries < 0:
-            raise ValueError("connections must be at least 1, and retries at least 0.")
+            what = f"received {connections} and {retries}"
+            raise ValueError(f"connections must be at least 1, and retries at least 0; {what}.")
         server, path = match.groups()
         self._path = path if version is None else f"{path}/versions/{version}"
         self.where = server + self._path

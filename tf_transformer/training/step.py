@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tf_transformer.training.distribution import part_seed, seeds_of, sum_over_replicas
+from tf_transformer.training.metrics import TokenLoss
 
 
 class TrainingStep:
@@ -25,7 +26,7 @@ class TrainingStep:
     Args:
         model: A `SequenceModel`, compiled with a `SmoothedCrossEntropy` and a built optimizer.
         metrics: The compiled metrics, of which one is a `TokenLoss`. Their variables are sums over
-            tokens, to which `sample_weight` makes no difference.
+            tokens. They ignore `sample_weight`, also as `weighted_metrics`.
         num_parts: Number of parts. Part i has every `num_parts`-th sentence from sentence i on.
         accumulation: Number of batches of an update, which are computed one after the other.
         jit_compile: Whether XLA compiles the step, anew for each shape of a batch: all of it on one
@@ -33,7 +34,7 @@ class TrainingStep:
             with accumulation, since XLA might compute several batches at once.
 
     Raises:
-        ValueError: No metric has the name `loss`, or a number is below 1.
+        ValueError: No metric is a `TokenLoss`, or a number is below 1.
 
     Attributes:
         updates_together: Number of updates in a step of `fit`; see `run_together`.
@@ -54,10 +55,12 @@ class TrainingStep:
         accumulation: int = 1,
         jit_compile: bool = False,
     ) -> None:
-        if min(num_parts, accumulation) < 1 or all(metric.name != "loss" for metric in metrics):
+        if not any(isinstance(metric, TokenLoss) for metric in metrics):
             raise ValueError(
-                "TrainingStep needs a TokenLoss in metrics, and numbers of at least 1."
+                "TrainingStep needs a TokenLoss among metrics, or `fit` reports no loss."
             )
+        if min(num_parts, accumulation) < 1:
+            raise ValueError(f"must be at least 1: {num_parts=}, {accumulation=}.")
         self._model, self._metrics = model, metrics
         self._num_parts, self._accumulation = num_parts, accumulation
         self._seeds = seeds_of(model)
