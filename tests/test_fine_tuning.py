@@ -217,3 +217,6 @@ def test_marks_and_tags_are_added_to_a_vocabulary_that_lacks_them(
     (tmp_path / "text").write_text("a {x} b <b>c</b>\n")
     done = run_here("translate", run_dir, "--input", tmp_path / "text")
     assert all(piece in done.stdout for piece in ("{x}", "<b>", "</b>"))
+    fewer = ["train", "--run-dir", tmp_path / "fewer", "--initialize-from", run_dir, "--marks=4"]
+    refused = run_here(*fewer, *options, *commands.files(copy_files), status=2)
+    commands.assert_one_line(refused.stderr.splitlines()[-1], "has 16 marks, which stay")

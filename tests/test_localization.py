@@ -31,6 +31,7 @@ msgstr "fertig"
         ("a.tsv", "file\tDatei\n\nfile name\tDateiname\nfile\tAkte\tb\n"),
         ("a.csv", 'file,Datei,noun\n\n"file\nname","Dateiname"\n'),
         ("b.csv", "file;Datei;x, y\n;;\nfile name;Dateiname;\n"),
+        ("d.csv", "Source;Target\nfile;Datei\nfile name;Dateiname\n"),
         ("c.csv", '\n"file",Datei,"x; y"\nfile name,Dateiname\n'),
         (
             "a.tbx",
@@ -67,6 +68,7 @@ def test_glossaries_are_read(tmp_path, name, content):
         ("a.tbx", "<martif/>", "has no entry in two languages"),
         ("a.tbx", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "defines entities"),
         ("a.tsv", "", "the file is empty"),
+        ("a.csv", " \n\n", "has no terms"),
         ("a.csv", "file,Datei\n\nname\n", "entry 2: needs"),
         ("a.csv", 'file,"' + "Datei\n" * 30_000, "is no CSV (field larger"),
     ],

@@ -67,6 +67,11 @@ FOUND = {
     ),
     "50 %<b>de</b>, {n}%<br>off": "50 %[A] de[a], [0]%[1]off",
     "《http://a.cn/x》很好 ‹https://a.b›¹ http://c.d→": "《[0]》很好 ‹[1]›¹ [2]→",
+    "https://hi.wikipedia.org/wiki/हिन्दी https://he.b/a/שָׁ, x": "[0] [1], x",
+    "https://ja.b/wiki/日本, http://例え.jp/?q=東京. x://": "[0], [1]. x://",
+    "http://한국.kr/a/나라 見る": "[0] 見る",
+    "见https://a.cn/下载，http://b.cn/x下载": "见[0]下载，[1]下载",
+    "$tên {số, number} {tên, plural, one {a} other {b}} %<имя>s": "[0] [1] [2] [3]",
     r"_http://a.b/c_ \nhttp://a.b http://한국.kr": r"_[0] \n[1] [2]",
     "<none>": "<none>",
     "Hi <name>, <1>you</1>": "Hi [0], [A] you[a]",
@@ -379,6 +384,11 @@ def test_what_differs_from_the_source(source, text, expected):
         ("10\u00a0km file  name", "10\u00a0km\tA\u00a0B\nfile  name\tN", "[A\u00a0B] [N]"),
         ("Brot_a, _Brot_ Brot-b", "\ufeffBrot\tB\tnote\nBrot\tC", "Brot_a, _[B]_ [B]-b"),
         ("সম\u09df", "সম\u09df\tX", "[X]"),  # which is not its own form NFC
+        (
+            "Bahn\u00adhof, می\u200cخواهم bahn",
+            "bahn\tB\nخواهم\tX",
+            "Bahn\u00adhof, می\u200cخواهم [B]",
+        ),
         ("http://file/ {file} file", "file\tF", "http://file/ {file} [F]"),
         ("a b", "b\n\tx\na\tb\tc\n", "[b] b"),
     ],

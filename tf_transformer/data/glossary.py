@@ -14,7 +14,8 @@ from tf_transformer.normalization import composed
 def read_terms(path: FilePath) -> dict[str, str]:
     """Read a glossary: a TBX file, a CSV file, or lines of `source TAB target`.
 
-    In TBX the first two languages of an entry are source and target, each with its first term.
+    A first row `source,target` of a CSV file is its header. In TBX the first two languages of an
+    entry are source and target, each with its first term.
 
     Raises:
         DataError: The file cannot be read, or has no terms.
@@ -32,6 +33,10 @@ def read_terms(path: FilePath) -> dict[str, str]:
     else:
         rows = [line.split("\t") for line in lines]
     rows = [row for row in rows if any(map(str.strip, row))]
+    if not rows:
+        raise DataError(f"{path}: has no terms; give another glossary")
+    if suffix == ".csv" and [cell.strip().lower() for cell in rows[0][:2]] == ["source", "target"]:
+        del rows[0]
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or not (row[0].strip() and row[1].strip()):
             raise DataError(f"{path}, entry {number}: needs a term and its translation")

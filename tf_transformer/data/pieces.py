@@ -15,7 +15,12 @@ _IN_LINK = rf"[^\s\p{{Z}}{_BRACKETS}{_UNSPACED}、。，：；！？]"
 _IN_BRACKETS = rf"\({_IN_LINK}*\)|\{{[^{{}}\s{_NOT}]*\}}"
 _LINK = rf"{_IN_LINK}|{_IN_BRACKETS}"
 # Particles of Korean follow an address at once, too.
-_LINK_END = rf"[^\P{{L}}{_UNSPACED}\p{{Hangul}}]|[\p{{Nd}}/#=&_~$%+-]|{_IN_BRACKETS}"
+_LINK_END = rf"[^\P{{L}}{_UNSPACED}\p{{Hangul}}]|[\p{{M}}\p{{Nd}}/#=&_~$%+-]|{_IN_BRACKETS}"
+# In the name of a host, in a path below the first level and in a query they belong to it.
+_CJK = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}]"
+_CJK_END = rf"[/=]{_CJK}(?:(?:{_IN_LINK}|{_CJK})*(?:[\w/#=&~$%+-]|{_CJK}))?"
+_SCHEME = "(?i:https?|s?ftps?|file|ssh|git|svn|ldaps?|wss?|irc|rtsp|smb)://"
+_W = r"[\w\x{C0}-\x{52F}\x{1E00}-\x{1EFF}]"  # also Greek and Cyrillic; RE2's \w is ASCII
 _CONVERSION = "[diouxXeEfFgGcpsn@]"
 _SIZE = "(?:hh?|ll?|[Lqjzt]|I64|I32)"
 _FORMAT = rf"[-+0#',]*\d*(?:[.]\d+)?(?:{_SIZE}?{_CONVERSION}|[tT][A-Za-z])"  # after a name
@@ -24,7 +29,7 @@ _FORMS = _INSIDE = rf"[^{{}}{_NOT}]*"
 for _ in range(4):  # braces in braces, as ICU's {n, plural, one {…} other {…}} has them
     _FORMS = rf"{_INSIDE}(?:\{{{_FORMS}\}}{_INSIDE})*"
 TAG_NAME = r"[A-Za-z0-9][\w:.-]*"
-ICU_FORMS = r"\s*\w[\w.]*\s*,\s*(?:plural|select|selectordinal)\s*,"  # before the forms
+ICU_FORMS = rf"\s*[^{{}},\s{_NOT}]+\s*,\s*(?:plural|select|selectordinal)\s*,"  # before the forms
 # Attributes with a value, also with names of frameworks such as @click and [value], and those
 # without one of HTML's elements: <file required> is text.
 _VALUED = (
@@ -48,19 +53,21 @@ TAGS = (
 _PLACEHOLDERS = "|".join(
     (
         # Addresses, without the punctuation after them.
-        r"(?:(?i:https?|s?ftps?|file|ssh|git|svn|ldaps?|wss?|irc|rtsp|smb)://|mailto:|www[.])"
-        rf"(?:{_LINK})*(?:{_LINK_END})",
+        rf"{_SCHEME}[^\s/{_BRACKETS}]+/(?:{_LINK})*{_CJK_END}",
+        rf"(?:{_SCHEME}{_CJK}*|mailto:|www[.])(?:{_LINK})*(?:{_LINK_END})",
         r"[A-Za-z0-9_][\w.+-]{0,64}@[A-Za-z0-9-]+(?:[.][A-Za-z0-9-]+)*[.][A-Za-z]{2,}",
         rf"\B`[^`\s{_NOT}](?:[^`\n{_NOT}]*[^`\s.!?{_NOT}])?`\B",  # code of Markdown
         # {{x}}, {{{x}}}, {%x%}, ${x}, #{x}, %{x}, {0}, {name}, <%x%>, and ICU's {n, number},
         # {when, date, short} and, as a whole, {n, plural, one {…} other {…}}
         rf"\{{\{{(?:{_FLAT}|\{{{_FLAT}\}})\}}\}}|\{{%{_FLAT}%\}}|\{{!!{_FLAT}!!\}}|[$#%@]\{{{_FLAT}\}}",
         rf"\{{ ?[^{{}}\s{_NOT}]* ?\}}|\{{\d+[,:]{_FLAT}\}}|<%[^\n{_NOT}]*?%>",
-        r"\{ ?\w+ ?, ?(?:number|date|time|ordinal|spellout|duration|list) ?(?:,[^{}'\n]*)?\}",
+        rf"\{{ ?[^{{}},\s{_NOT}]+ ?, ?(?:number|date|time|ordinal|spellout|duration|list)"
+        r" ?(?:,[^{}'\n]*)?\}",
         rf"\{{{ICU_FORMS}{_FORMS}\}}",
-        r"\$t?\([\w.:-]+\)|\B\$[A-Za-z_]\w*\$?|\$\d\b",
+        rf"\$t?\([\w.:-]+\)|\B\$[A-Za-z_]{_W}*\$?|\$\d\b",
         # %%, %1$s, %(name)s, %<name>s, %#@name@, %5.2f, %PATH%, %PRODUCTNAME, %s and %1
-        rf"%%|%\d+\$(?:{_FORMAT}|#@\w+@)|%#@\w+@|%\([^()\s{_NOT}]+\){_FORMAT}|%<\w+>{_FORMAT}\b",
+        rf"%%|%\d+\$(?:{_FORMAT}|#@[^@\s{_NOT}]+@)|%#@[^@\s{_NOT}]+@",
+        rf"%\([^()\s{_NOT}]+\){_FORMAT}|%<[^<>\s{_NOT}]+>{_FORMAT}\b",
         rf"%[-+0#',]*(?:\d+|\*)?[.](?:\d+|\*){_SIZE}?{_CONVERSION}\b",
         rf"%[-+0#']*\d*{_SIZE}{_CONVERSION}\b|%[-+0#']*\d+{_CONVERSION}\b|%[-+',*]d\b",
         rf"(?:%[A-Z][A-Z0-9_]+)+\b%?|%[A-Za-z]\w{{2,}}%|%[ds@]|%{_CONVERSION}\b|%L?\d\b",

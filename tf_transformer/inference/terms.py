@@ -13,7 +13,8 @@ from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _TERM = r"[^\t]*[^\s\p{Z}][^\t]*"
 _NO_TEXT = f"{RESERVED_PATTERN}|^\ufeff"  # marks, and a byte order mark
-_WORD = r"[\p{L}\p{M}\p{N}]+"
+# With the soft hyphen, the joiners and the non-joiner, which are inside of words.
+_WORD = r"[\p{L}\p{M}\p{N}\x{AD}\x{200C}\x{200D}\x{2060}]+"
 _BEGIN, _END = "\uf5c2", "\uf5c3"  # around each word, so that a term is found as whole words
 
 
@@ -94,7 +95,7 @@ def _with_terms(text: tf.Tensor, sources: tf.Tensor, targets: tf.Tensor) -> tf.T
 def _words(text: tf.Tensor) -> tf.Tensor:
     """Return the words of texts in small letters, with spaces between them."""
     text = lower_case_tensor(_in_words(text))
-    return tf.strings.regex_replace(text, r"[^\p{L}\p{M}\p{N}]+", " ")
+    return tf.strings.regex_replace(text, rf"[^{_WORD[1:]}", " ")
 
 
 def _in_words(text: tf.Tensor) -> tf.Tensor:

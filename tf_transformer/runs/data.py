@@ -19,7 +19,7 @@ from tf_transformer.runs.recipe import Facts, choose, with_choices
 from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers.additions import with_symbols
-from tf_transformer.tokenizers.marks import MarkSymbols
+from tf_transformer.tokenizers.marks import MarkIds, MarkSymbols
 from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 from tf_transformer.training.workers import Workers
 
@@ -99,6 +99,9 @@ def prepare_data(
         known = getattr(tokenizers[0], "user_symbols", data.tags)
         if new := [tag for tag in data.tags if tag not in known]:
             say(f"The vocabulary of {origin} gets the tag {', '.join(new)}.")
+        num_marks = min(len(getattr(each, "mark_ids", MarkIds()).plain) for each in tokenizers)
+        if data.marks < num_marks and "data.marks" not in config.chosen:
+            raise ConfigError(f"{origin} has {num_marks} marks, which stay. Omit --marks.")
         symbols = [*data.tags, *MarkSymbols.first(data.marks).all]
         tokenizers = tuple(with_symbols(tokenizer, symbols) for tokenizer in tokenizers)
         config = dataclasses.replace(config, model=with_tokenizers(config.model, *tokenizers))
