@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer.data import text
+from tf_transformer.data import text_files
 from tf_transformer.errors import ConfigError
 from tf_transformer.run_config import RunConfig
 from tf_transformer.runs.data import prepare_data
@@ -95,8 +95,8 @@ def test_text_on_disk_is_read_once_for_each_purpose(prepare, phrases, tmp_path, 
     """To look at it, for the tokenizer, for the ids, and once for the noise of each epoch."""
     for side, lines in zip(("source", "target"), zip(*phrases, strict=True), strict=True):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    passes, stream = [], text.stream_aligned
-    monkeypatch.setattr(text, "stream_aligned", lambda *p: (passes.append(p), stream(*p))[1])
+    passes, stream = [], text_files.stream_aligned
+    monkeypatch.setattr(text_files, "stream_aligned", lambda *p: (passes.append(p), stream(*p))[1])
     names = {f"train_{side}": str(tmp_path / side) for side in ("source", "target")}
     config, data, _ = prepare([], {"train_tsv": None, **names, "source_noise": 0.1})
     assert len(passes) == 3
