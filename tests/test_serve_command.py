@@ -122,7 +122,8 @@ def test_a_signal_ends_it_after_the_answers_and_a_second_ctrl_c_at_once(stub, si
 def test_a_signal_while_the_model_loads_is_an_interruption(tmp_path, request):
     make_version(tmp_path / "demo", 1)
     script = STUB.format(tests=str(request.path.parent), path=str(tmp_path / "demo"))
-    slow = "print('loads', flush=True) or __import__('time').sleep(60)"
+    # Short sleeps, because another thread may get the signal, which does not wake this one.
+    slow = "print('loads', flush=True) or [__import__('time').sleep(0.1) for _ in range(600)]"
     script = script.replace("StubModel()", slow)
     with process([sys.executable, "-c", script], lines=1) as (started, _):
         started.send_signal(signal.SIGINT)
