@@ -84,7 +84,10 @@ def split_cache(
         for constraint, state in zip(constraints, target["states"], strict=True):
             now = Step(allowed, token_ids, index, source["limits"])
             may_follow, state = constraint.step(now, state)
-            allowed = tf.where(may_follow, allowed, float("-inf"))
+            if may_follow.shape.rank == 1:  # a sum takes half of the time of a broadcast choice
+                allowed += tf.where(may_follow, 0.0, float("-inf"))
+            else:
+                allowed = tf.where(may_follow, allowed, float("-inf"))
             states.append(state)
         return logits, allowed, {"model": cache["target"], "states": tuple(states)}
 
