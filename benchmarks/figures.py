@@ -8,7 +8,7 @@ _STYLES = ("o-", "s--", "^-.", "D:", "v-", "P--", "X-.")
 
 
 def save_lines(
-    lines: Mapping[str, Sequence[tuple[float, float]]],
+    lines: Mapping[str, Sequence[tuple[float | str, float]]],
     labels: tuple[str, str],
     path: str,
     *,

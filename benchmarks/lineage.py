@@ -18,8 +18,10 @@ import sys
 import time
 from typing import Any
 
+from figures import save_lines
+
 import tf_transformer
-from tf_transformer.data.lines import read_lines
+from tf_transformer.data.lines import stream_lines
 
 # In the order of docs/lineage.md.
 TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_lm", "causal_lm")
@@ -186,9 +188,11 @@ def by_length(
 def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the sentences to measure on and their translations."""
     if options.test_source:
-        return read_lines(options.test_source), read_lines(options.test_target)
+        return [*stream_lines(options.test_source)], [*stream_lines(options.test_target)]
     if options.validation_source:
-        return read_lines(options.validation_source), read_lines(options.validation_target)
+        return [*stream_lines(options.validation_source)], [
+            *stream_lines(options.validation_target)
+        ]
     from tf_transformer import phrasebook
 
     text = phrasebook().test
@@ -221,8 +225,6 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
 
 def draw(results: dict[str, dict[str, Any]], path: str) -> None:
     """Draw BLEU by the length of the source, with a curve for each architecture that translates."""
-    from tf_transformer.visualization import plot_bleu_by_length, save_figure
-
     groups = {n: result["bleu_by_length"] for n, result in results.items() if "bleu" in result}
     if not any(groups.values()):
         return
@@ -230,8 +232,12 @@ def draw(results: dict[str, dict[str, Any]], path: str) -> None:
     names = [f"{least}–{most}" for least, most, _ in ranges]
     if ranges[-1][1] == LENGTHS[-1]:
         names[-1] = f"{ranges[-1][0]} or more"
-    curves = {name: [row[-1] for row in rows] for name, rows in groups.items()}
-    save_figure(plot_bleu_by_length(names, curves, [count for *_, count in ranges]), path)
+    labels = [f"{name}\nn = {count}" for name, (*_, count) in zip(names, ranges, strict=True)]
+    lines = {
+        name: list(zip(labels, [row[-1] for row in rows], strict=True))
+        for name, rows in groups.items()
+    }
+    save_lines(lines, ("source length (words)", "BLEU"), path)
 
 
 def say(line: str) -> None:

@@ -21,7 +21,6 @@ from rich.text import Text
 
 import tf_transformer as tt
 from tf_transformer import visualization as show
-from tf_transformer.cli import main as tf_transformer
 
 SENTENCE = "Ich rufe meine Mutter an, wenn ich müde bin."
 TOKENS = ["Wo", "ist", "er", "?", "Where", "is", "he", "?"]
@@ -37,18 +36,11 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder
     (folder / "demo.svg").write_text(recording(options), encoding="utf-8")
-    run("attention", options.saved_model, SENTENCE, f"--output={folder / 'alignment.png'}")
-    run("plot", options.run, f"--output={folder / 'training.png'}")
-    show.save_figure(masks(), folder / "masks.png")
+    # 'tight', because constrained layout is inexact for square cells and would clip labels.
+    for name, figure in (("masks", masks()), ("alignment", alignment(options))):
+        figure.savefig(folder / f"{name}.png", dpi=150, bbox_inches="tight", pad_inches=0.1)
     for path in sorted(folder.iterdir()):
         print(f"{path}: {path.stat().st_size:,} bytes")
-
-
-def run(*arguments: object) -> None:
-    """Run a command of `tf-transformer`."""
-    status = tf_transformer([str(argument) for argument in arguments])
-    if status:
-        sys.exit(status)
 
 
 def recording(options: argparse.Namespace) -> str:
@@ -69,6 +61,13 @@ def recording(options: argparse.Namespace) -> str:
 def shell(*command: str) -> str:
     """Return what a command prints."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def alignment(options: argparse.Namespace) -> Figure:
+    """Return a figure of what each token of a translation attends to."""
+    translate = tt.Translator.load(options.saved_model)
+    [pair] = translate.align([SENTENCE], [translate(SENTENCE)])
+    return show.plot_alignment(pair.attention, pair.source_subwords, pair.target_subwords)
 
 
 def masks() -> Figure:

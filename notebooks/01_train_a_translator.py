@@ -132,12 +132,11 @@ model.compile(
 warmup = schedule.warmup_steps
 noam = tt.NoamSchedule(config.d_model, warmup, factor=3e-3 * (config.d_model * warmup) ** 0.5)
 updates = range(epochs * steps)
-show.plot_schedules(
-    {
-        "trapezoid": [float(schedule(step)) for step in updates],
-        "Noam": [float(noam(step)) for step in updates],
-    }
-)
+fig, axis = plt.subplots(figsize=(7, 3))
+axis.plot(updates, [float(schedule(step)) for step in updates], label="trapezoid")
+axis.plot(updates, [float(noam(step)) for step in updates], "--", label="Noam")
+axis.set(xlabel="step", ylabel="learning rate")
+axis.legend(frameon=False)
 
 # %% [markdown]
 # ## Training
@@ -158,17 +157,18 @@ history = model.fit(
 )
 
 # %%
-rates = [float(schedule(steps * epoch)) for epoch in range(1, epochs + 1)]
-names = ("loss", "val_loss", "val_bleu", "val_perplexity")
-log = [
-    {
-        "step": steps * (epoch + 1),
-        "learning_rate": rates[epoch],
-        **{name: history.history[name][epoch] for name in names},
-    }
-    for epoch in range(epochs)
-]
-show.plot_history([("this run", log)])
+passes = range(1, epochs + 1)
+fig, (left, middle, right) = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
+left.plot(passes, history.history["loss"], "o--", label="training")
+left.plot(passes, history.history["val_loss"], "o-", label="validation")
+left.set(title="loss", xlabel="epoch")
+left.legend(frameon=False)
+middle.plot(passes, history.history["val_bleu"], "o-")
+middle.set(title="validation BLEU", xlabel="epoch", ylim=(0, 100))
+right.semilogy(passes, history.history["val_perplexity"], "o-")
+right.set(title="validation perplexity", xlabel="epoch")
+for axis in (left, middle, right):
+    axis.grid(True, color="0.9")
 
 # %% [markdown]
 # The training loss is that of a model with dropout, averaged over the epoch while it learns, so it

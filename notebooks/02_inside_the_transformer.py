@@ -321,7 +321,10 @@ np.testing.assert_allclose(global_layer(x[:, ::-1]), output[:, ::-1], atol=1e-6)
 pe = np.array(tt.sinusoidal_positions(100, 20))
 np.testing.assert_allclose(pe[1, :4], [0.841471, 0.540302, 0.387674, 0.921796], atol=1e-6)
 np.testing.assert_allclose(pe[10, 4:8], [0.999901, -0.014096, 0.589918, 0.807463], atol=1e-5)
-show.plot_positions(tt.sinusoidal_positions(100, 64), title="a row is the encoding of a position")
+fig, axes = plt.subplots(figsize=(7, 5))
+image = axes.imshow(tt.sinusoidal_positions(100, 64), cmap="cividis", aspect="auto")
+axes.set(title="a row is the encoding of a position", xlabel="dimension", ylabel="position")
+colour_bar = fig.colorbar(image, ax=axes, label="value")
 
 # %% [markdown]
 # The dimensions on the left change fast, like the last digit of a number, and those on the right
@@ -599,13 +602,16 @@ peaks = {
     (512, 8000): 4.9411e-4,
     (1024, 4000): 4.9411e-4,  # the big model
 }
-curves = {}
+fig, axes = plt.subplots(figsize=(7, 3.5))
+styles = iter(("-", "--", "-.", ":"))
 for (d_model, warmup_steps), peak in peaks.items():
     schedule = tt.NoamSchedule(d_model, warmup_steps)
     rates = np.array(schedule(steps - 1))  # Keras counts updates from 0
-    curves[f"d_model {d_model}, warm-up {warmup_steps}"] = rates
+    label = f"d_model {d_model}, warm-up {warmup_steps}"
+    axes.plot(steps, rates, next(styles), label=label)
     assert np.isclose(rates.max(), peak, rtol=1e-4) and rates.argmax() + 1 == warmup_steps
-show.plot_schedules(curves)
+axes.set(xlabel="step", ylabel="learning rate")
+axes.legend(frameon=False)
 
 # %% [markdown]
 # Twice the width divides all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower.

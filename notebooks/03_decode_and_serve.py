@@ -41,7 +41,6 @@ import numpy as np
 import tensorflow as tf
 
 import tf_transformer as tt
-from tf_transformer import visualization as show
 from tf_transformer.serving import Client
 
 # %config InlineBackend.figure_formats = ["png"]
@@ -199,7 +198,7 @@ fig.tight_layout()
 # the $K$ best if it were complete. The finished ones are ranked by a score, which divides by a power
 # of the length; the section on it says why. Here the power is 0, so the score is $\log P$.
 #
-# The search below has this in about thirty lines. It keeps what it drops too, for the picture.
+# The search below has this in about thirty lines. It keeps what it drops too, for the tree below.
 
 
 # %%
@@ -281,23 +280,34 @@ np.testing.assert_allclose(
 
 
 # %%
-def branch(ids, log_probs, is_finished):
-    score = score_of(sum(log_probs), len(ids), length_penalty) if is_finished else None
-    return show.BeamHypothesis(tokenizer.subwords(ids), log_probs, is_finished, score)
+# Each prefix of a hypothesis is a branch of a tree, with the log-probability of its tokens.
+branches = {}
+for ids, log_probs in [*finished, *dropped]:
+    for depth in range(1, len(ids) + 1):
+        branches[ids[:depth]] = sum(log_probs[:depth])
+notes = {ids: " ended" for ids, _ in finished} | {ids: " dropped" for ids, _ in dropped}
+if finished:
+    notes[finished[0][0]] = " ended, the result"
 
 
-show.plot_beam(
-    [branch(*pair, True) for pair in finished]
-    + [branch(*pair, False) for pair in dropped if pair[0]],
-    title=sentence,
-)
+def grow(prefix=()):
+    """Print the branches that continue a prefix, the most probable first."""
+    longer = [ids for ids in branches if ids[:-1] == prefix]
+    for ids in sorted(longer, key=branches.get, reverse=True):
+        (subword,) = tokenizer.subwords(ids[-1:])
+        print(f"{'  ' * len(prefix)}{subword}  {branches[ids]:.2f}{notes.get(ids, '')}")
+        grow(ids)
+
+
+print(sentence)
+grow()
 
 # %% [markdown]
-# From left to right a column for each step, with at most $K$ = 3 tokens that go on and the ends
-# beside them. Below a token stands $\log P$ of all tokens up to it. A cross is where nothing that
-# continues a hypothesis was good enough to be kept, or where it was still live when the search
-# stopped; the star is the result. Somewhere on its way another token was more probable, which is
-# where greedy search has left it.
+# Each step to the right is a step of the search, with at most $K$ = 3 tokens that go on and the ends
+# beside them. Behind a token stands $\log P$ of all tokens up to it. A hypothesis was dropped where
+# nothing that continues it was good enough to be kept, or where it was still live when the search
+# stopped. Somewhere on the way of the result another token was more probable, which is where greedy
+# search has left it.
 
 # %% [markdown]
 # ## The length penalty

@@ -198,8 +198,12 @@ def bleu_of(texts, rows):
     return tt.corpus_score([texts[i] for i in rows], [test.targets[i] for i in rows]).bleu
 
 
-curves = {name: [bleu_of(texts, rows) for rows in groups] for name, texts in translations.items()}
-show.plot_bleu_by_length(labels, curves, [len(rows) for rows in groups])
+labels = [f"{label}\nn = {len(rows)}" for label, rows in zip(labels, groups, strict=True)]
+figure, axes = plt.subplots(figsize=(7, 4))
+for (name, texts), marker in zip(translations.items(), "os^Dv<>", strict=False):
+    axes.plot(labels, [bleu_of(texts, rows) for rows in groups], marker=marker, label=name)
+axes.set(xlabel="source length (words)", ylabel="BLEU", ylim=(0, None))
+axes.legend(frameon=False)
 
 # %% [markdown]
 # Without attention BLEU falls as sources grow; with attention it falls less. The order among those that

@@ -1,7 +1,6 @@
 """Helpers of the tests of imported models."""
 
 import json
-import re
 import shutil
 import struct
 
@@ -33,18 +32,11 @@ def translator_of(run_dir, model, tokenizers):
     return restore.translator_of(RunDirectory.open(run_dir).config().data, model, *tokenizers)
 
 
-def exported_and_trimmed(run_dir, lines, folder):
-    """The translations of lines, which are the same once a run is exported, and once trimmed."""
-    (folder / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+def exported(run_dir, lines, folder):
+    """The translations of lines, which are the same once a run is exported."""
     expected = opened(run_dir)[0](lines)
-    for arguments in (
-        ["export", run_dir, folder / "saved", "--beam-size=1"],
-        ["trim", run_dir, folder / "small", "--keep", folder / "lines"],
-    ):
-        done = run_here(*arguments)
+    run_here("export", run_dir, folder / "saved", "--beam-size=1")
     assert tt.Translator.load(folder / "saved")(lines) == expected
-    assert re.search(r"none of [1-9]\d* translations changed", done.stdout)
-    restore.restore_model(RunDirectory.open(folder / "small"))
     return expected
 
 

@@ -74,12 +74,6 @@ REFUSED = {
         "--output=three --n-best=4 --overwrite": ["n_best must be"],
         "--length-penalty=1": ["--length-penalty does nothing without a beam"],
     },
-    "doctor {saved}": {
-        "--same-as=run": ["--same-as needs SAVED_MODEL and --source"],
-        "--max-different=0.1": ["--max-different is for a comparison"],
-        "--same-as=missing --source=two": ["missing: is no folder"],
-        "--same-as={saved} --source=missing": ["missing: no such file"],
-    },
     "export": {
         "missing saved": ["missing: is no folder. Check", "tf-transformer train"],
         "folder saved": ["folder: holds no run", "tf-transformer train"],
@@ -101,12 +95,6 @@ REFUSED = {
             "has no tag >>deu<<. The tags of its vocabulary: none"],
     },
     "import marian {fixtures}/marian/joint": {"--run-dir={run}": ["holds a run already"]},
-    "trim {run}": {
-        "new --keep empty": ["empty: the file is empty"],
-        "new --keep blank": ["have no text"],
-        "folder --keep two": ["folder: exists already"],
-        "two/new --keep two": ["two is no writable folder"],
-    },
 }  # fmt: skip
 
 

@@ -8,16 +8,12 @@ import sys
 import pytest
 import tensorflow as tf
 from commands import assert_refused, run_here
-from letters import MAX_LENGTH, random_model
-from small_runs import write_run
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tf_transformer import cli
-from tf_transformer.commands import doctor as command
 from tf_transformer.export.manifest import EXTRA, MANIFEST, write_manifest
 from tf_transformer.export.tf_serving import WARM_UP, write_version_files
-from tf_transformer.run_tables import DataConfig
 from tf_transformer.serving import checks
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
@@ -210,75 +206,3 @@ def test_the_version_that_a_server_would_take_is_checked(version, here, capfd):
     words = ["002 and 2 are the same version"]
     assert_refused(["doctor", version.parent], words, capfd, version.parent)
     assert cli.main(["doctor", str(version)]) == 0, "one version was asked for"
-
-
-# Two forms of a model
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("same_as")
-
-
-@pytest.fixture(scope="module")
-def run_dir(randomise, letter_tokenizer, root):
-    """A run directory with the model of `in_memory`."""
-    data = DataConfig(corpus="copy", max_length=MAX_LENGTH, repair_loops=False)
-    return write_run(root / "run", random_model(randomise), [letter_tokenizer] * 2, data)
-
-
-@pytest.fixture(scope="module")
-def source(sentences, root):
-    """Lines so long that the limits of translations are those of the model, not of the line."""
-    lines = [line for line in sentences if len(line.split()) >= 8][:20]
-    assert len(lines) >= 15
-    (root / "source").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return root / "source"
-
-
-@pytest.fixture
-def compared(capfd, monkeypatch):
-    """Returns the exit status, and the lines that follow the checks of the SavedModel."""
-    loads = checks.Check("session", "ok", "")
-    monkeypatch.setattr(command, "diagnose", lambda folder: iter([loads]))
-
-    def compared(*arguments):
-        status = cli.main(["doctor", *map(str, arguments)])
-        printed = capfd.readouterr()
-        assert printed.err == ""
-        return status, printed.out.splitlines()[1:]
-
-    return compared
-
-
-@pytest.mark.slow
-def test_a_run_translates_as_its_saved_model(
-    exported_version, run_dir, in_memory, source, compared
-):
-    arguments = [exported_version, f"--same-as={run_dir}", f"--source={source}"]
-    status, lines = compared(*arguments)
-    assert status == 0 and len(lines) == 2
-    assert re.match(r"ok    same        0 of (1[5-9]|20) lines differ, 0.00%", lines[0])
-    # It is searched as the SavedModel says.
-    texts, search = source.read_text("utf-8").splitlines(), {"beam_size": 3, "length_penalty": 1.5}
-    expected = in_memory(texts, **search)
-    assert expected != in_memory(texts)
-    assert command._other_form(str(run_dir))(texts, **search) == expected
-
-
-@pytest.mark.slow
-def test_another_model_fails_with_its_first_lines(exported_version, tmp_path, source, compared):
-    module = tf.Module()
-    # Another translation, which would clear a terminal.
-    module.translate = tf.function(lambda text: {"translation": text + " \x1b[2J"}, [TEXT])
-    signatures = {"serving_default": module.translate}
-    tf.saved_model.save(module, str(tmp_path), signatures=signatures)
-    arguments = [exported_version, f"--same-as={tmp_path}", f"--source={source}"]
-    arguments.append("--max-different=0.99")
-    status, (first, *examples, last) = compared(*arguments)
-    assert status == 1 and last == "1 failed."
-    assert first.startswith("FAIL  same ")
-    assert "100.00%; --max-different allows 99.00%" in first
-    line = source.read_text("utf-8").splitlines()[0]
-    assert len(examples) == 3 and f"line 1: {line!r} gives " in examples[0]
-    assert examples[0].endswith(rf"and '{line} \x1b[2J'")

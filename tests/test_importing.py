@@ -132,7 +132,7 @@ def test_an_imported_run_is_a_run_like_any_other(source, opened, imported, tmp_p
     (model, *tokenizers), answers = opened(source)
     run_dir, lines = imported[source], answers.get("sources", answers.get("lines"))
     lines = [line for line in lines if line.strip()][:4]
-    imports.exported_and_trimmed(run_dir, lines, tmp_path)
+    imports.exported(run_dir, lines, tmp_path)
     found, joined = imports.of_ctranslate2(
         run_dir, tokenizers, lines, tmp_path, disable_unk=source in MARIAN
     )

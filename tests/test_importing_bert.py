@@ -68,38 +68,11 @@ def test_ids_are_those_of_bert_tokenizer(source, opened):
 @pytest.mark.slow
 def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
     lines = ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
-    expected = imports.exported_and_trimmed(imported[MASKED], lines, tmp_path)
+    expected = imports.exported(imported[MASKED], lines, tmp_path)
     assert len(set(expected)) == len(lines)
     outputs = in_session(tmp_path / "saved/1", lines)
     assert outputs["serving_default"] == {"translation": expected}
     assert {"translate_nbest", "score", "align"} < outputs.keys()
-
-
-@pytest.mark.parametrize(
-    "folder",
-    [MASKED, *(pytest.param(FIXTURES / "marian" / kind, marks=pytest.mark.slow)
-               for kind in ("joint", "separate"))],
-    ids=name_of,
-)  # fmt: skip
-def test_kept_texts_keep_their_logits(folder, tmp_path, capfd):
-    texts, runs = ["Guten Abend, Anna!", "café ¿Qué?"], [tmp_path / "whole", tmp_path / "small"]
-    (tmp_path / "texts").write_text("\n".join(texts), encoding="utf-8")
-    for run_dir, options in zip(runs, ([], ["--keep", tmp_path / "texts"]), strict=True):
-        kind = "bert" if folder == MASKED else "marian"
-        run_here("import", kind, folder, "--run-dir", run_dir, *options)
-    logits, sizes = [], []
-    for run_dir in runs:
-        model, *tokenizers, _ = restore_model(RunDirectory.open(run_dir))
-        source, target = (t.encode(texts[:1]) for t in tokenizers)
-        batch = [[*source[0], tokenizers[0].eos_id]], [[tokenizers[1].bos_id, *target[0]]]
-        output = np.asarray(model(tuple(map(np.array, batch))))[0]
-        logits.append(output[:, target[0]])
-        sizes.append([tokenizer.vocab_size for tokenizer in tokenizers])
-    np.testing.assert_allclose(*logits, atol=1e-5)
-    assert all(small < whole for whole, small in zip(*sizes, strict=True))
-    capfd.readouterr()  # SentencePiece in the graph has something to say
-    arguments = ["import", kind, folder, "--run-dir", tmp_path / "third"]
-    assert_refused([*arguments, "--keep", tmp_path / "no"], ["no: no such file"], capfd, tmp_path)
 
 
 def test_rows_without_a_subword_are_dropped(tmp_path):

@@ -14,7 +14,7 @@ from commands import refusal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tf_transformer.data.lines import DataError, decode_lines, is_blank, read_lines
+from tf_transformer.data.lines import DataError, decode_lines, is_blank, stream_lines
 from tf_transformer.data.text import ParallelText, read_parallel, read_tsv
 from tf_transformer.data.text_files import TextFiles
 
@@ -76,7 +76,7 @@ def test_only_line_feeds_end_a_line(write, content, lines, packed):
     members = gzip.compress(content[:5]) + gzip.compress(content[5:])
     folder = write(text=members) if packed else write(**{"text.gz": content})
     (path,) = folder.iterdir()
-    assert read_lines(path) == lines
+    assert [*stream_lines(path)] == lines
 
 
 # The names are the tests' ids: gzip holds the time, and an id must be the same in every process.
@@ -114,14 +114,14 @@ def test_an_error_while_reading_names_the_file():
 def test_a_path_that_cannot_be_read_is_named(write):
     folder = write(text=b"one\n")
     for path, words in (("no", "no such file"), ("text/b", "not a directory")):
-        assert f"{folder / path}: {words}" in error_of(read_lines, folder / path)
-    assert f"{folder}: is a directory" in error_of(read_lines, folder)
+        assert f"{folder / path}: {words}" in error_of(list, stream_lines(folder / path))
+    assert f"{folder}: is a directory" in error_of(list, stream_lines(folder))
 
 
 def test_one_text_may_come_from_a_pipe():
     # Validation sentences are read once.
     process = subprocess.Popen(["printf", "a\\nb\\n"], stdout=subprocess.PIPE)
-    assert read_lines(f"/dev/fd/{process.stdout.fileno()}") == ["a", "b"]
+    assert [*stream_lines(f"/dev/fd/{process.stdout.fileno()}")] == ["a", "b"]
     process.wait()
 
 

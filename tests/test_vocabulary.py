@@ -9,7 +9,6 @@ from test_tokenizer import ODD, SENTENCES, decode_in_graph
 
 from tf_transformer.tokenizers import SentencePieceTokenizer, VocabularyTokenizer, load_tokenizer
 from tf_transformer.tokenizers.sentencepiece import TokenizerError
-from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer
 from tf_transformer.tokenizers.vocabulary import vocabulary_model
 
 SPECIAL = {"pad": "<pad>", "unk": "<unk>", "bos": "<pad>", "eos": "</s>"}
@@ -112,10 +111,6 @@ def test_a_splitter_reads_the_tags_that_are_its_symbols(tmp_path):
         assert tokenizer.tokenize(tf.constant(texts)).to_list() == expected
         ids = [subwords.index(word) for word in (">>deu<<", ">>nld<<", "<ctl>", "▁", "<BT>")]
         assert decode_in_graph(tokenizer, [ids]) == [">>deu<< <BT>"]
-    used = {index for row in expected[-9:] for index in row}
-    smaller, ids = subset_tokenizer(tokenizer, used)
-    assert {subwords.index(word) for word in (">>deu<<", "<BT>", ">>xyz<<")} <= {*ids}
-    require_same_splits(tokenizer, smaller, ids, texts[-9:])
 
 
 def test_round_trip_through_files(tokenizer, tmp_path):
@@ -131,31 +126,13 @@ def test_round_trip_through_files(tokenizer, tmp_path):
         load_tokenizer(tmp_path / "source.model")
 
 
-def test_a_subset_splits_used_texts_as_before(tokenizer):
-    texts = [f">>deu<< {sentence}" for sentence in SENTENCES[:5]]
-    used = {i for ids in tokenizer.encode(texts) for i in ids}
-    smaller, ids = subset_tokenizer(tokenizer, used)
-    assert smaller.vocab_size == len(ids) < tokenizer.vocab_size
-    assert tokenizer.subwords(ids) == smaller.subwords(range(len(ids)))
-    assert (smaller.eos_id, smaller.unk_id, smaller.pad_id) == (0, 1, len(ids) - 1)
-    require_same_splits(tokenizer, smaller, ids, texts)
-    # What no text used is split again, and not unknown.
-    unknown = [text for text in SENTENCES if 1 not in tokenizer.encode([text])[0]]
-    assert not any(1 in row for row in smaller.encode(unknown))
-    assert smaller.tokenize(unknown).to_list() == smaller.encode(unknown)
-
-
 def test_the_end_of_a_text_may_be_padding(tokenizer, splitter):
-    """So that a source has none; both tables keep the same subwords when they are trimmed."""
+    """So that a source has none."""
     special = {**SPECIAL, "eos": SPECIAL["pad"]}
     table = vocabulary_model(table_of(splitter, *TAGS), splitter, special, TAGS)
     source = VocabularyTokenizer(table, splitter)
     assert source.eos_id == source.pad_id == tokenizer.pad_id != tokenizer.eos_id
     assert source.encode(SENTENCES) == tokenizer.encode(SENTENCES)
-    used = {i for ids in tokenizer.encode(SENTENCES[:5]) for i in ids}
-    (ours, ids), (theirs, same) = (subset_tokenizer(each, used) for each in (source, tokenizer))
-    assert ids.tolist() == same.tolist()
-    assert ours.eos_id == ours.pad_id == theirs.pad_id
 
 
 @pytest.mark.parametrize("damaged", ["source.model", "source.table"])

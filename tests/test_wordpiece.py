@@ -9,7 +9,6 @@ from test_tokenizer import ODD, decode_in_graph
 
 from tf_transformer.tokenizers import WordPieceTokenizer, load_tokenizer
 from tf_transformer.tokenizers.sentencepiece import TokenizerError
-from tf_transformer.tokenizers.subset import require_same_splits, subset_tokenizer, used_ids
 from tf_transformer.tokenizers.wordpiece import SPECIAL, wordpiece_model
 
 WORDS = "the house hou play ##ing ##ed café cafe Haus haus 世界 世 界 σοφοσ".split()
@@ -103,18 +102,6 @@ def test_round_trip_through_a_file(tokenizer, tmp_path):
         ):
             assert type(after) is WordPieceTokenizer and after.model == before.model
             assert after.encode(ODD) == expected
-
-
-def test_a_subset_splits_used_texts_as_before(tokenizer):
-    texts = ["The houses!", "housy"]
-    smaller, ids = subset_tokenizer(tokenizer, used_ids(tokenizer, texts))
-    require_same_splits(tokenizer, smaller, ids, texts)
-    assert split(smaller, "houses cab playing") == "house ##s c ##a ##b [UNK]"
-    # Of what no text used, special tokens and characters are left.
-    dropped = {"hou", "play", "##ing", "##ed", "café", "cafe", "Haus", "haus", "世界"}
-    dropped.add("σοφοσ")
-    assert set(SUBWORDS) - set(smaller.subwords(range(smaller.vocab_size))) == dropped
-    assert smaller.encode(["Café"]) == [[smaller.unk_id]]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from tf_transformer.machine import discard_stdout, is_stdout_broken, prepare_com
 COMMANDS = {
     name.rstrip("_"): importlib.import_module(f"tf_transformer.commands.{name}")
     for name in (
-        "train", "evaluate", "export", "translate", "serve", "doctor", "import_", "trim", "filter",
-        "plot", "attention",
+        "train", "evaluate", "export", "translate", "serve", "doctor", "import_", "filter",
     )
 }  # fmt: skip
 

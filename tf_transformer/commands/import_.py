@@ -1,7 +1,7 @@
 """Make a run directory of a model that another engine trained.
 
-Read a folder as it was downloaded, and write its model as a run that can be exported, evaluated,
-trimmed and so on, but not resumed. The format marian is that of Marian (an .npz file, decoder.yml
+Read a folder as it was downloaded, and write its model as a run that can be exported, evaluated
+and so on, but not resumed. The format marian is that of Marian (an .npz file, decoder.yml
 and vocabularies) and of Hugging Face's Marian models, such as OPUS-MT's (config.json, the weights,
 source.spm, target.spm and vocab.json). The format opennmt-tf is a run of OpenNMT-tf 2: its folder
 of checkpoints with model_description.py, and its settings (data.yml). The format bert is that of
@@ -15,7 +15,6 @@ import pathlib
 from typing import Literal
 
 from tf_transformer.commands.options import Checked, argument, option
-from tf_transformer.data.lines import read_lines
 from tf_transformer.errors import InputError
 from tf_transformer.machine import quiet
 from tf_transformer.runs.run_directory import RunDirectory
@@ -31,9 +30,6 @@ class Options(Checked):
     config: str | None = option(
         None, "OpenNMT-tf's data.yml or Marian's decoder.yml (default: the only one)", "F"
     )
-    keep: list[str] | None = option(
-        None, "files of text of both sides; keep only the subwords that they need", "F"
-    )
 
 
 def run(options: Options) -> int:
@@ -45,9 +41,6 @@ def run(options: Options) -> int:
     if options.config and (options.format == "bert" or is_hugging_face):
         raise InputError("--config names settings of OpenNMT-tf or Marian itself. Omit it.")
     RunDirectory.create(options.run_dir)
-    keep = [line for path in options.keep or [] for line in read_lines(path)]
-    if options.keep and not any(map(str.strip, keep)):
-        raise InputError(f"--keep {' '.join(options.keep)}: there is no text. Give other files.")
     with quiet():
         from tf_transformer.importing.bert import read_bert
         from tf_transformer.importing.foreign_model import write_run
@@ -67,7 +60,7 @@ def run(options: Options) -> int:
     # A damaged YAML or JSON file can have values of any type.
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{folder}: a file is damaged ({error}). Download it again.") from error
-    model = write_run(options.run_dir, found, str(folder), options.tag, keep)
+    model = write_run(options.run_dir, found, str(folder), options.tag)
     print(f"Read {', '.join(map(str, found.files))}.", *found.notes, sep="\n")
     sizes = model.config.source_vocab_size, model.config.target_vocab_size
     print(f"{model.count_params():,} parameters, {' and '.join(f'{x:,}' for x in sizes)} subwords.")

@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         if found := re.match("argument COMMAND: invalid choice: '(.*?)'", message):
             known = [name for action in self._actions for name in action.choices or ()]
             message = f"unknown command {found[1]!r}; {did_you_mean(found[1], known)}"
-        end = "" if message.endswith("?") else "."
+        end = "" if message.endswith(("?", ".")) else "."
         self.exit(2, f"{self.prog}: {message}{end} See {self.prog} --help\n")
 
 

@@ -22,11 +22,6 @@ class DataError(InputError):
     """Data that cannot be used."""
 
 
-def read_lines(path: FilePath) -> list[str]:
-    """Return all lines of a file as a list; see `stream_lines`."""
-    return list(stream_lines(path))
-
-
 def stream_lines(path: FilePath) -> Iterator[str]:
     """Yield the lines of a plain or gzip text file; see `decode_lines`.
 

@@ -12,12 +12,10 @@ from tf_transformer.models.base import SequenceModel
 from tf_transformer.models.model_configs import AttentionConfig
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig, TokenizerConfig
-from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
+from tf_transformer.runs.checkpoints import IMPORTED, Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
-from tf_transformer.runs.trimming import IMPORTED, trim_to
 from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_token
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
-from tf_transformer.tokenizers.subset import used_ids
 from tf_transformer.tokenizers.vocabulary import tags_in, vocabulary_model
 
 
@@ -82,13 +80,10 @@ def table_tokenizer(
     return tokenizer
 
 
-def write_run(
-    path: str, model: ForeignModel, origin: str, tag: str | None = None, keep: Sequence[str] = ()
-) -> SequenceModel:
+def write_run(path: str, model: ForeignModel, origin: str, tag: str | None = None) -> SequenceModel:
     """Write a model as the best checkpoint of a new run directory, atomically; return the model.
 
-    `tag` will stand in front of every source. If there are texts to `keep`, the model has only the
-    subwords that these need.
+    `tag` will stand in front of every source.
 
     Raises:
         RunError: The path exists already.
@@ -105,9 +100,6 @@ def write_run(
     config = with_tokenizers(model.config, *tokenizers)
     built = build_model(config)
     model.fill(built)
-    if keep:
-        used = [used_ids(tokenizer, keep) for tokenizer in tokenizers]
-        built, tokenizers = trim_to(built, tokenizers, used, (keep, keep))
     data = DataConfig(
         corpus="none",
         max_length=model.max_length,

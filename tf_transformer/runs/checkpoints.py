@@ -21,6 +21,7 @@ from tf_transformer.training.distribution import seeds_of
 
 WEIGHTS = "model.weights.h5"
 STATE = "state.json"
+IMPORTED = "imported"  # a key of the run metadata
 
 
 class CheckpointError(InputError):

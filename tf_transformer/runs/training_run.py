@@ -17,13 +17,13 @@ from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
 from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, ValidateMore
+from tf_transformer.runs.checkpoints import IMPORTED, Checkpoints
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import gpus_by_driver, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run import Position, Run, prepare_run
-from tf_transformer.runs.run_directory import RunDirectory, say
+from tf_transformer.runs.run_directory import RunDirectory, RunError, say
 from tf_transformer.runs.stopping import EarlyStopping, Limit
-from tf_transformer.runs.trimming import require_trained
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import separate_seeds, strategy_for
 from tf_transformer.training.optimizers import step_of
@@ -43,7 +43,9 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
         The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
     """
     directory = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
-    require_trained(directory)
+    latest = Checkpoints(directory.checkpoints_path).latest()
+    if latest is not None and IMPORTED in latest.run_metadata:
+        raise RunError(f"{directory.path}: was written by import and cannot be resumed.")
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
     with _workers(config, directory, resume) as workers:

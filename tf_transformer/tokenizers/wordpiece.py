@@ -82,10 +82,6 @@ class WordPieceTokenizer(FileTokenizer):
         """Return the subwords of token ids."""
         return [self._subwords[int(index)] for index in ids]
 
-    def subset(self, ids: Iterable[int]) -> "WordPieceTokenizer":
-        """Return a tokenizer with some of the subwords, which get new ids in the order of `ids`."""
-        return WordPieceTokenizer(_json({**self._settings, "subwords": self.subwords(ids)}))
-
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Convert texts, string `(B,)`, to int32 ids `(B, None)` without begin and end."""
         replace, settings = tf.strings.regex_replace, self._settings

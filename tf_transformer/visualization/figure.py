@@ -1,18 +1,12 @@
 """Figures, their texts and their files, without the windows and global state of pyplot."""
 
 import functools
-import os
-import pathlib
 import textwrap
 import unicodedata
 from typing import Any
 
 from matplotlib import font_manager
-from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
-
-from tf_transformer.errors import InputError
-from tf_transformer.files import naming
 
 _LARGEST = 30.0  # inches: 4,500 pixels in a file
 # matplotlib draws each character with the first of these fonts that has it.
@@ -33,28 +27,6 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
         lines = textwrap.fill(title, int(9 * figure.get_figwidth()), max_lines=4, placeholder="…")
         figure.suptitle(lines, **text_style())
     return figure
-
-
-def save_figure(figure: Figure, output: str | os.PathLike[str]) -> None:
-    """Write a figure to a file in the format of its suffix, making its folder if needed.
-
-    Example:
-        >>> from tf_transformer import visualization
-        >>> figure = visualization.plot_mask(tt.causal_mask(3), ["a", "big", "house"])
-        >>> visualization.save_figure(figure, folder / "mask.png")
-    """
-    output = pathlib.Path(output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    # 'tight', because constrained layout is inexact for square cells and would clip labels.
-    with naming(output):
-        figure.savefig(output, dpi=150, bbox_inches="tight", pad_inches=0.1)
-
-
-def require_picture(output: str) -> None:
-    """Raise an `InputError` unless the suffix of a file is a format that can be written."""
-    known = FigureCanvasBase.get_supported_filetypes()
-    if pathlib.Path(output).suffix.removeprefix(".").lower() not in known:
-        raise InputError(f"{output}: must end in .png, .svg or .pdf.")
 
 
 @functools.cache

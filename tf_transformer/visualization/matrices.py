@@ -63,23 +63,6 @@ def plot_masks(
     return figure
 
 
-def plot_positions(table: Any, title: str = "") -> Figure:
-    """Plot learned or sinusoidal encodings, float `(length, D)`, with a row for each position.
-
-    Example:
-        >>> from tf_transformer import visualization
-        >>> visualization.plot_positions(tt.sinusoidal_positions(100, 64))
-        <Figure ...>
-    """
-    largest = np.nanmax(np.abs(table))
-    figure = new_figure(7.0, 5.0, title)
-    axes = figure.subplots()
-    axes.imshow(table, cmap="cividis", vmin=-largest, vmax=largest, aspect="auto")
-    axes.set(xlabel="dimension", ylabel="position")
-    figure.colorbar(axes.images[0], ax=axes, label="value", **_BAR)
-    return figure
-
-
 class Scale(NamedTuple):
     """The appearance of the numbers in matrices.
 
