@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import shutil
+import signal
 import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -44,11 +45,12 @@ hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_configure():
-    """Does not let Grappler change functions that are called from Python.
-
-    For the graphs of small models it takes half of the time. Sessions and processes keep it.
-    """
+    """Prepares the process of the tests, and those that it starts."""
+    # For the graphs of small models it takes half of the time. Sessions and processes keep it.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # A shell ignores it in the background, nohup ignores the other, and processes inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class _Clock(keras.callbacks.Callback):
