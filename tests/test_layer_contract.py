@@ -119,6 +119,8 @@ def test_a_subclass_adds_an_argument_to_the_configuration():
     [
         (lambda: tt.MultiHeadAttention(5, 12), "d_model must be a multiple of num_heads"),
         (lambda: tt.MultiHeadAttention(0, 12), "d_model must be a multiple of num_heads"),
+        (lambda: tt.MultiHeadAttention(2, 0), "d_model must be a multiple of num_heads"),
+        (lambda: tt.local_mask(3, -1), "radius must not be negative"),
         (lambda: tt.sinusoidal_positions(5, 7), "d_model must be even.*received 7"),
         (
             lambda: tt.sinusoidal_positions(5, 8, sinusoids="sinus"),

@@ -95,6 +95,21 @@ def test_shapes_that_would_broadcast_are_refused():
         loss(LABELS, LOGITS.swapaxes(0, 1))
 
 
+@pytest.mark.parametrize("pad_id", [-1, 6])
+def test_padding_that_is_no_token_is_refused(pad_id):
+    for measure in (SmoothedCrossEntropy(pad_id=pad_id), TokenAccuracy(pad_id)):
+        with pytest.raises(ValueError, match=f"pad_id must be from 0 to 5; received {pad_id}"):
+            measure(LABELS, LOGITS)
+
+
+def test_a_label_below_0_is_no_token_and_infinite_logits_of_padding_do_not_count():
+    labels, logits = np.array([[2, 0]]), np.zeros((1, 2, 6), "float32")
+    logits[..., 0] = -np.inf
+    value, gradient = value_and_gradient(SmoothedCrossEntropy(0.0), labels, logits)
+    assert value == pytest.approx(np.log(5)) and np.isfinite(gradient).all()
+    assert np.isnan(SmoothedCrossEntropy()(np.array([[2, -1]]), np.zeros((1, 2, 6), "float32")))
+
+
 @pytest.mark.parametrize(
     "shapes", [*itertools.permutations([(3,), (3, 1), (3, 4)], 2)], ids=lambda s: f"{s}"
 )

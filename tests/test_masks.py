@@ -24,6 +24,7 @@ def test_prefix_mask_of_six_source_and_four_target_tokens():
     mask = prefix_mask(np.array([[0, 0, 0], [1, 1, 1], [0, 1, 1]]))
     assert as_bits(mask[0]) == ["111", "111", "111"]
     assert as_bits(mask[1]) == as_bits(mask[2]) == ["100", "110", "111"]
+    assert np.asarray(prefix_mask(np.ones((1, 300), "uint8"))).sum() == 300 * 301 / 2
 
 
 @pytest.mark.parametrize(

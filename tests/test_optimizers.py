@@ -60,6 +60,12 @@ def test_the_first_update_is_the_rate_however_often_a_row_is_looked_up(dtype):
     np.testing.assert_allclose(embedding.embeddings.numpy().astype("float32"), expected, rtol=rtol)
 
 
+def test_constants_may_be_integers_and_half_precision_has_an_epsilon():
+    variable = keras.Variable(np.ones(3), dtype="float16")
+    tt.Adam(0.1, beta_1=0).apply([tf.constant([1.0, 0.0, -1.0], tf.float16)], [variable])
+    np.testing.assert_allclose(variable.numpy(), [0.9, 1.0, 1.1], atol=1e-3)
+
+
 @pytest.mark.parametrize(("norm", "scale"), [(10.0, 0.2), (0.5, 1.0), (0.0, 1.0)])
 def test_gradients_are_scaled_down_to_the_norm_together(norm, scale):
     variables = [keras.Variable(np.zeros(2)), keras.Variable(np.zeros((2, 2)))]

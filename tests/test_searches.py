@@ -168,8 +168,10 @@ def test_logits_of_half_precision_are_computed_in_float32(search):
     ("wrong", "message"),
     [
         ({"num_steps": 6}, "num_steps must be greater than every limit"),
-        ({"length_penalty": np.nan}, "length_penalty must not be negative"),
-        ({"length_penalty": -0.1}, "length_penalty must not be negative"),
+        ({"length_penalty": np.nan}, "length_penalty must be from 0 to 10"),
+        ({"length_penalty": -0.1}, "length_penalty must be from 0 to 10"),
+        ({"length_penalty": np.inf}, "length_penalty must be from 0 to 10"),
+        ({"limits": 5}, "limits must have one number for each sentence"),
         ({"cache": {"target": {}, "sources": {}}}, "unknown part 'sources'"),
     ],
 )
@@ -216,6 +218,8 @@ def test_known_scores_and_limits():
     assert limits.numpy().tolist() == [10, 12, 24, 128, 128]
     search = tt.Search(max_length=20, max_length_ratio=0.5)
     assert search.output_limits(tf.constant([3, 40])).numpy().tolist() == [11, 20]
+    unlimited = tt.Search(max_length_ratio=float("inf"))
+    assert unlimited.output_limits(tf.constant([3])).numpy().tolist() == [128]
 
 
 @given(

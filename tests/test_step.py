@@ -42,11 +42,14 @@ def trained(data, architecture="transformer", optimizer=replicas.sgd, step=None,
     [
         ([keras.metrics.Mean(name="loss")], {}, "needs a TokenLoss"),
         ([tt.TokenLoss()], {"accumulation": 0}, "must be at least 1.*accumulation=0"),
+        ([tt.TokenLoss()], {}, "must be those that `compile` received"),
     ],
 )
 def test_a_step_without_a_loss_or_a_batch_is_refused(metrics, options, words):
+    model = replicas.small_model("transformer")
+    model.compile(tt.Adam(), tt.SmoothedCrossEntropy(), metrics=[tt.TokenLoss()])
     with pytest.raises(ValueError, match=words):
-        tt.TrainingStep(replicas.small_model("transformer"), metrics, **options)
+        tt.TrainingStep(model, metrics, **options)
 
 
 def assert_same(one, other):

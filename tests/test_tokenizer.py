@@ -209,8 +209,15 @@ def test_an_error_while_reading_the_sentences_is_not_replaced():
         with pytest.raises(kind, match=r"^the file is damaged$"):
             SentencePieceTokenizer.train(sentences(kind("the file is damaged")), 300)
     for nothing in ([], ["", " \t"]):
-        with pytest.raises(ConfigError, match=r"^no tokenizer of vocab_size=300 can be trained"):
+        with pytest.raises(
+            ConfigError, match=r"vocab_size=300 can be trained: the sentences have no"
+        ):
             SentencePieceTokenizer.train(nothing, 300)
+    for wrong in ({"normalization": "nfkc"}, {"model_type": "word"}):
+        with pytest.raises(
+            ConfigError, match=f"one of these is not known.*{next(iter(wrong.values()))}"
+        ):
+            SentencePieceTokenizer.train(["das Haus"], 300, **wrong)
 
 
 @TYPES
@@ -237,9 +244,20 @@ def test_a_vocabulary_smaller_than_the_characters_is_an_error(model_type):
 
 
 def test_a_text_in_place_of_sentences_is_an_error(tokenizer):
-    for action in (tokenizer.encode, lambda text: SentencePieceTokenizer.train(text, 300)):
+    train = SentencePieceTokenizer.train
+    for action in (
+        tokenizer.encode,
+        lambda text: train(text, 300),
+        lambda text: train(["a"], 300, user_symbols=text),
+    ):
         with pytest.raises(TypeError, match=r"expected a list of texts.*'das Haus'; give \[text\]"):
             action("das Haus")
+
+
+def test_an_id_of_no_subword_is_unknown(tokenizer):
+    """TensorFlow Text ends the process for it."""
+    ids = tf.constant([[tokenizer.eos_id, -1, tokenizer.vocab_size]])
+    assert tokenizer.id_to_string(ids).numpy().tolist() == [[b"</s>", b"<unk>", b"<unk>"]]
 
 
 def test_long_lines_are_not_dropped_from_training():

@@ -264,6 +264,7 @@ def test_a_wrong_type_leaves_no_lock_to_other_threads(in_memory):
     ("search", "message"),
     [
         ({"max_length": 1}, "max_length must be at least 2"),
+        ({"max_length": 8, "max_length_ratio": np.nan}, "max_length_ratio must be above 0"),
         ({"max_length": 32}, "max_length=32 needs 33 positions, .* max_positions=32"),
         ({"beam_size": 0, "max_length": 8}, "beam_size must be from 1 to 13"),
         ({"allow_unknown": False}, "needs a target tokenizer that has an unk_id"),

@@ -87,9 +87,11 @@ def require_possible(
     limits, num_steps, length_penalty, n_best, beam_size = map(
         tf.get_static_value, (limits, num_steps, length_penalty, n_best, beam_size)
     )
+    if limits is not None and np.ndim(limits) != 1:
+        raise ValueError(f"limits must have one number for each sentence; received {limits}.")
     if limits is not None and num_steps is not None and np.any(limits >= num_steps):
         raise ValueError(f"num_steps must be greater than every limit; received {num_steps}.")
-    if length_penalty is not None and not length_penalty >= 0:
-        raise ValueError(f"length_penalty must not be negative; received {length_penalty}.")
+    if length_penalty is not None and not 0 <= length_penalty <= 10:
+        raise ValueError(f"length_penalty must be from 0 to 10; received {length_penalty}.")
     if n_best is not None and beam_size is not None and not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best must be from 1 to beam_size={beam_size}; received {n_best}.")

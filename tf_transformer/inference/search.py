@@ -105,6 +105,8 @@ class Search:
             raise InputError("allow_unknown=False needs a target tokenizer that has an unk_id.")
         if self.max_length < 2:  # a token and the end
             raise InputError(f"max_length must be at least 2; received {self.max_length}.")
+        if not self.max_length_ratio > 0:
+            raise InputError(f"max_length_ratio must be above 0; received {self.max_length_ratio}.")
         is_ours = isinstance(config, ModelConfig)
         if is_ours and (lack := config.lack_of_positions(self.max_length)):
             raise InputError(lack)
@@ -116,7 +118,7 @@ class Search:
         Source lengths and limits are int32 `(B,)`.
         """
         limits = self.max_length_ratio * tf.cast(source_lengths, tf.float32) + 10
-        return tf.minimum(tf.cast(limits, tf.int32), self.max_length)
+        return tf.cast(tf.minimum(limits, self.max_length), tf.int32)
 
 
 @dataclasses.dataclass(eq=False)

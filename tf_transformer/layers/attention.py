@@ -48,7 +48,7 @@ class MultiHeadAttention(Layer):
         self, num_heads: int, d_model: int, dropout_rate: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if num_heads < 1 or d_model % num_heads:
+        if min(num_heads, d_model) < 1 or d_model % num_heads:
             raise ValueError(f"d_model must be a multiple of num_heads: {d_model=}, {num_heads=}.")
         self.num_heads, self.d_model, self.dropout_rate = num_heads, d_model, dropout_rate
         self.dropout = keras.layers.Dropout(dropout_rate, dtype=self.dtype_policy)

@@ -108,7 +108,7 @@ def prefix_mask(segment_ids: Tensor) -> Tensor:
                 [1, 1, 1, 0],
                 [1, 1, 1, 1]]])
     """
-    groups = ops.cumsum(segment_ids, axis=-1)
+    groups = ops.cumsum(ops.cast(segment_ids, "int32"), axis=-1)
     return groups[:, None, :] <= groups[:, :, None]
 
 
@@ -144,5 +144,7 @@ def local_mask(length: Int, radius: int) -> Tensor:
                 [0, 1, 1, 1],
                 [0, 0, 1, 1]]])
     """
+    if radius < 0:
+        raise ValueError(f"radius must not be negative; received {radius}.")
     positions = ops.arange(length)
     return (ops.abs(positions[:, None] - positions) <= radius)[None]

@@ -155,6 +155,9 @@ class SentencePieceTokenizer(FileTokenizer):
             ConfigError: If SentencePiece refuses its input, for example sentences without text.
         """
         require_list(sentences)
+        require_list(user_symbols)
+        if model_type not in ("bpe", "unigram") or normalization not in ("nfc", "none"):
+            raise ConfigError(f"one of these is not known: {model_type=}, {normalization=}.")
         if own := [symbol for symbol in user_symbols if _OWN_SYMBOL.fullmatch(symbol)]:
             raise ConfigError(f"{own[0]} is a symbol of SentencePiece itself. Give another tag.")
         failed = []
@@ -221,9 +224,12 @@ class SentencePieceTokenizer(FileTokenizer):
     def id_to_string(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         """Convert int32 ids `(B, None)` to subwords, string `(B, None)`.
 
-        The first subword of a word begins with `▁` (U+2581). A byte is spelled like `<0xE2>`.
+        The first subword of a word begins with `▁` (U+2581). A byte is spelled like `<0xE2>`,
+        and an id that is none of the vocabulary like the unknown one.
         """
-        return self.graph_resource.id_to_string(ids)
+        # TensorFlow Text would read beyond its table (2.20).
+        is_known = (ids >= 0) & (ids < self.vocab_size)
+        return self.graph_resource.id_to_string(tf.where(is_known, ids, self.unk_id))
 
     @functools.cached_property
     def user_symbols(self) -> list[str]:
@@ -304,4 +310,6 @@ def _explained(error: RuntimeError, vocab_size: int) -> ConfigError:
         )
         explained.smallest = int(found[1])
         return explained
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        message = "the sentences have no text."
     return ConfigError(f"no tokenizer of vocab_size={vocab_size} can be trained: {message}")

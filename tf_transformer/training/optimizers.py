@@ -53,8 +53,9 @@ class Adam(keras.optimizers.Adam):
         name: str = "adam",
     ) -> None:
         super().__init__(
-            learning_rate, beta_1, beta_2, epsilon, weight_decay=weight_decay, name=name
-        )
+            learning_rate, float(beta_1), float(beta_2), epsilon, weight_decay=weight_decay,
+            name=name,
+        )  # fmt: skip
         if global_clipnorm is not None and not global_clipnorm > 0:
             raise ValueError(f"global_clipnorm must be above 0; received {global_clipnorm}.")
         self.clip_norm = global_clipnorm  # not Keras' `global_clipnorm`, which would clip as well
@@ -113,6 +114,8 @@ class Adam(keras.optimizers.Adam):
         if self.weight_decay is not None and self._use_weight_decay(variable):
             variable.assign(variable * kept)
         gradient = tf.cast(gradient, variable.dtype)
+        if variable.dtype == tf.float16:
+            epsilon = tf.maximum(epsilon, 1e-7)  # Keras' own; 1e-9 is 0 in half precision
         if variable.dtype == tf.bfloat16:
             # The operation below has no such kernel for GPUs, and would round 0.999 to 1.
             mean, square = moments

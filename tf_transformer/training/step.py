@@ -69,6 +69,9 @@ class TrainingStep:
         with keras.StatelessScope():  # Keras sets up the metrics when they are first computed
             sizes = 1, 1, model.config.target_vocab_size
             model.compute_metrics(None, tf.zeros(sizes[:2], "int32"), tf.zeros(sizes))
+        compiled = {id(m) for group in model.metrics for m in getattr(group, "metrics", ())}
+        if not compiled.issuperset(map(id, metrics)):
+            raise ValueError("metrics must be those that `compile` received, or `fit` reports 0.")
         # Inlined, the batches of an update would not wait for each other, and fill the memory.
         is_inlined = accumulation == 1 or jit_compile
         self._compute = tf.function(  # traced once for all parts and batches

@@ -22,11 +22,15 @@ def token_statistics(labels: Any, logits: Any, pad_id: int) -> Any:
     pass, so that the largest tensor of the model is read only a few times.
 
     Takes int labels `(B, T)` and float logits `(B, T, V)`; returns float32 `(B, T, 3)`. Where the
-    label is `pad_id`, statistics and gradients are 0.
+    label is `pad_id`, statistics and gradients are 0. Where it is no id, the statistics are NaN, if
+    the backend does not raise an error.
 
     Raises:
-        ValueError: The shapes do not match, for example because the logits are time-major.
+        ValueError: The shapes do not match, for example because the logits are time-major, or
+            `pad_id` is no id.
     """
+    if not 0 <= pad_id < logits.shape[-1]:
+        raise ValueError(f"pad_id must be from 0 to {logits.shape[-1] - 1}; received {pad_id}.")
     sizes = zip(labels.shape, logits.shape[:-1], strict=False)
     if any(None not in pair and len({*pair}) == 2 for pair in sizes):
         raise ValueError(f"labels {tuple(labels.shape)} do not fit {tuple(logits.shape)}.")
@@ -57,12 +61,15 @@ def _statistics(labels: Any, logits: Any, pad_id: int) -> tuple[Any, Any]:
     of_others = (ops.sum(logits, axis=-1) - of_label - logits[:, pad_id]) / _num_others(logits)
     is_largest = ops.cast(of_label >= largest, "float32")
     statistics = ops.stack([of_label - lse, of_others - lse, is_largest], axis=-1)
-    return statistics * _is_real(labels, pad_id), softmax
+    # Without this, some backends would take the last token for one that is below 0, for example.
+    is_known = (labels >= 0) & (labels < logits.shape[-1])
+    statistics = ops.where(is_known[:, None], statistics, math.nan)
+    return ops.where(labels[:, None] == pad_id, 0.0, statistics), softmax
 
 
 def _slopes(labels: Any, softmax: Any, upstream: Any, pad_id: int) -> Any:
     """Return the gradient of the logits, `(R, V)`, given that of their statistics, `(R, 3)`."""
-    upstream = upstream * _is_real(labels, pad_id)
+    upstream = ops.where(labels[:, None] == pad_id, 0.0, upstream)
     of_label, of_others = upstream[:, 0], upstream[:, 1]
     both = of_label + of_others
     slopes = (of_others / _num_others(softmax))[:, None] - softmax * both[:, None]
@@ -77,7 +84,3 @@ def _slopes(labels: Any, softmax: Any, upstream: Any, pad_id: int) -> Any:
 
 def _num_others(logits: Any) -> int:
     return max(logits.shape[-1] - 2, 1)
-
-
-def _is_real(labels: Any, pad_id: int) -> Any:
-    return ops.cast(ops.not_equal(labels, pad_id), "float32")[:, None]
