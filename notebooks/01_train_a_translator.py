@@ -137,6 +137,7 @@ axis.plot(updates, [float(schedule(step)) for step in updates], label="trapezoid
 axis.plot(updates, [float(noam(step)) for step in updates], "--", label="Noam")
 axis.set(xlabel="step", ylabel="learning rate")
 axis.legend(frameon=False)
+fig.tight_layout()
 
 # %% [markdown]
 # ## Training

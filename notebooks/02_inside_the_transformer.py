@@ -612,6 +612,7 @@ for (d_model, warmup_steps), peak in peaks.items():
     assert np.isclose(rates.max(), peak, rtol=1e-4) and rates.argmax() + 1 == warmup_steps
 axes.set(xlabel="step", ylabel="learning rate")
 axes.legend(frameon=False)
+fig.tight_layout()
 
 # %% [markdown]
 # Twice the width divides all rates by $\sqrt{2}$. Twice the warm-up makes the peak later and lower.

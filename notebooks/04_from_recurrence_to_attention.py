@@ -204,6 +204,7 @@ for (name, texts), marker in zip(translations.items(), "os^Dv<>", strict=False):
     axes.plot(labels, [bleu_of(texts, rows) for rows in groups], marker=marker, label=name)
 axes.set(xlabel="source length (words)", ylabel="BLEU", ylim=(0, None))
 axes.legend(frameon=False)
+figure.tight_layout()
 
 # %% [markdown]
 # Without attention BLEU falls as sources grow; with attention it falls less. The order among those that
