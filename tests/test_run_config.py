@@ -80,6 +80,7 @@ def test_every_setting_of_an_architecture_is_a_key_of_its_table(architecture):
         ({"data": {"corpus": "copy", "train_source": "x"}}, ["--train-source", "'copy'"]),
         ({"data": {"corpus": None}}, ["--train-source, --train-target", "phrasebook"]),
         ({"data": {"train_source": "x"}}, ["missing --train-target"]),
+        ({"training": {"train_source": "x"}}, ["train_source", "unknown"]),
         ({"data": {k: v for k, v in TEXT.items() if k != "validation_source"}}, ["or neither"]),
         ({"training": {"steps": 1, "epochs": 1}}, ["--steps and --epochs"]),
         ({"chosen": {"training.steps": 3}}, ["training.steps"]),

@@ -136,6 +136,8 @@ def test_xliff_2_marks_what_nobody_reviewed(tmp_path):
     ("source", "expected"),
     {
         'a <ph id="1">&lt;br/></ph> b': 'a [<ph id="1">&lt;br/></ph>] b',
+        "a <x:ph>c</x:ph> b": "a [<x:ph>c</x:ph>] b",
+        'a <it d="&lt;br/>">c</it> b': 'a [<it d="&lt;br/>">c</it>] b',
         "a <bpt>{b}</bpt>b<ept>{/b}</ept> c": "a [<bpt>{b}</bpt>]b[<ept>{/b}</ept>] c",
         'a <mrk mtype="protected">b</mrk> c': 'a [<mrk mtype="protected">b</mrk>] c',
         "a <mrk id='1' translate='no'>b</mrk> c": "a [<mrk id='1' translate='no'>b</mrk>] c",
@@ -150,7 +152,7 @@ def test_what_is_copied_is_one_piece(tmp_path, source, expected):
     content = _xliff(f"<trans-unit><source>{source}</source>@</trans-unit>")
     sources, text = _filled(tmp_path, "a.xlf", content.replace("@", ""), lambda s: s)
     assert sources == [expected]
-    copied = re.sub("[[\\]]", "", expected)
+    copied = re.sub(r"[\[\]]", "", expected)
     if "\n" in source:
         copied = f"\n  {copied}\n"
     assert text == content.replace(
@@ -322,8 +324,9 @@ def test_subtitles(tmp_path):
     time = "00:00:01,000 --> 00:00:02,000"
     content = f"\ufeff1\r\n{time}\r\n{{\\an8}}<i>one two\r\nthree</i>\r\n\r\n2\r\n{time}\r\n\r\n"
     content += f"3\r\n{time}\r\n- a\r\n- <b>b</b> c\r\n4\r\n{time}\r\n1984\r\n"
+    content += f"\r\n5\r\n{time}\r\n<i>- d</i>\r\n<i>- e</i>\r\n"
     sources, text = _filled(tmp_path, "a.srt", content, lambda s: s.replace("one", "eins und"))
-    assert sources == ["one two three", "- a", "- <b>b</b> c"]
+    assert sources == ["one two three", "a", "<b>b</b> c", "- d", "- e"]
     assert text == content.replace("one two\r\nthree", "eins und\r\ntwo three")
 
 

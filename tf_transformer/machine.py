@@ -131,10 +131,8 @@ def only_errors_of_tensorflow() -> Iterator[None]:
 
 def begin_helper() -> None:
     """Leave Ctrl-C and the GPUs to the process that started this one."""
-    import tensorflow as tf
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tf.config.set_visible_devices([], "GPU")
+    hide_other_gpus([])
 
 
 def require_no_fork() -> None:
@@ -218,9 +216,7 @@ def quiet() -> Iterator[None]:
 
 def num_cores() -> int:
     """Return the number of cores this process may use, rounding a container's share up."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0))
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         quota, period = map(int, _QUOTA.read_text().split())
         cores = min(cores, max(1, math.ceil(quota / period)))

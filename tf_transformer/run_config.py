@@ -275,7 +275,8 @@ def invalid(name: str, error: Mapping[str, Any]) -> str:
 
 def _one_line(error: ValidationError, known: Mapping[str, Any]) -> str:
     """Return the first error as one line; `known` has the known settings, or their tables."""
-    first = error.errors()[0]
+    # A setting in the wrong table explains why another one is missing.
+    first = min(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
     # The place in a list is a number.
     *tables, name = [key for key in first["loc"] if isinstance(key, str)] or ("",)
     where = "".join(f"[{table}] " for table in tables)

@@ -17,8 +17,8 @@ TAG_SIGNS = r"<>\[\]{}_@\\/"
 # A list of which one value may be given alone.
 _ONE_OR_MORE = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])
 _CHOSEN, _WEIGHTS, _FREE, _LOCAL = Trait.CHOSEN, Trait.WEIGHTS, Trait.FREE, Trait.LOCAL
-Texts = Annotated[tuple[str, ...], Field(min_length=1), _ONE_OR_MORE]
-Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE]
+Texts = Annotated[tuple[str, ...], Field(min_length=1), _ONE_OR_MORE] | None
+Weights = Annotated[tuple[PositiveFloat, ...], Field(min_length=1), _ONE_OR_MORE] | None
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -29,34 +29,28 @@ class DataConfig:
         "text, tsv, file, monolingual, phrasebook, copy, reverse or tfds:NAME (default: from the "
         "files)"
     )
-    train_source: Texts | None = optional(
+    train_source: Texts = optional(
         "source sentences, one per line, plain or gzip; or a quoted pattern: 'train.*.en.gz'; "
         "repeat it for each of several corpora, as all options that name files",
         _LOCAL,
     )
-    train_target: Texts | None = optional(
-        "their translations, file by file and line by line", _LOCAL
-    )
-    validation_source: Texts | None = optional(
+    train_target: Texts = optional("their translations, file by file and line by line", _LOCAL)
+    validation_source: Texts = optional(
         "source sentences for validation, of which the first file chooses the best checkpoint; "
         "default: a part of each corpus",
         _LOCAL,
     )
-    validation_target: Texts | None = optional("translations of --validation-source", _LOCAL)
-    train_tsv: Texts | None = optional("pairs as source TAB target, one per line", _LOCAL)
-    validation_tsv: Texts | None = optional(
-        "validation pairs; default: a part of each corpus", _LOCAL
-    )
-    train_file: Texts | None = optional("pairs of a TMX, PO or XLIFF file", _LOCAL)
-    validation_file: Texts | None = optional(
+    validation_target: Texts = optional("translations of --validation-source", _LOCAL)
+    train_tsv: Texts = optional("pairs as source TAB target, one per line", _LOCAL)
+    validation_tsv: Texts = optional("validation pairs; default: a part of each corpus", _LOCAL)
+    train_file: Texts = optional("pairs of a TMX, PO or XLIFF file", _LOCAL)
+    validation_file: Texts = optional(
         "the same for validation; default: a part of each corpus", _LOCAL
     )
-    train_text: Texts | None = optional(
+    train_text: Texts = optional(
         "sentences without translations, for a language model; plain or gzip; or a pattern", _LOCAL
     )
-    validation_text: Texts | None = optional(
-        "for validation; default: a part of each corpus", _LOCAL
-    )
+    validation_text: Texts = optional("for validation; default: a part of each corpus", _LOCAL)
     max_length: Annotated[int, Field(ge=2)] = setting(
         128,
         "most tokens of a sentence, its end included; longer pairs are dropped",
@@ -97,13 +91,9 @@ class DataConfig:
     dotless_i: bool | None = optional(
         "then make ı of I, as in Turkish and Azeri", _CHOSEN | _FREE | Trait.TRANSLATOR
     )
-    weight: Weights | None = optional(
-        "share of a corpus; default: by its number of pairs", _WEIGHTS
-    )
-    tag: Texts | None = optional(
-        "token before a corpus' sources, such as <BT>; '' for none", _WEIGHTS
-    )
-    validation_tag: Texts | None = optional("tag of each validation file; '' for none")
+    weight: Weights = optional("share of a corpus; default: by its number of pairs", _WEIGHTS)
+    tag: Texts = optional("token before a corpus' sources, such as <BT>; '' for none", _WEIGHTS)
+    validation_tag: Texts = optional("tag of each validation file; '' for none")
     max_length_ratio: PositiveFloat = setting(
         2.0,
         "limit of a translation's tokens: this number times those of its source, plus 10",

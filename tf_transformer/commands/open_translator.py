@@ -6,9 +6,7 @@ from typing import Any
 from tf_transformer.machine import quiet, run_in_callers_thread
 
 
-def open_translator(
-    path: str, threads: int | None = None, terms: Mapping[str, str] | None = None
-) -> Any:
+def open_translator(path: str, threads: int | None, terms: Mapping[str, str] | None = None) -> Any:
     """Load a `Translator` from a SavedModel or from the best checkpoint of a run directory."""
     with quiet():
         from tf_transformer.inference.translator import Translator

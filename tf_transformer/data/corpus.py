@@ -52,8 +52,7 @@ def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -
     if config.corpus in _BUILT_IN:
         return _BUILT_IN[config.corpus]()
     if config.corpus.startswith("tfds:"):
-        name = config.corpus.removeprefix("tfds:")
-        return load_tfds(name, config.tfds_dir, config.tfds_download)
+        return load_tfds(config.corpus.removeprefix("tfds:"), config.tfds_dir, config.tfds_download)
     return _read_files(config, summary)
 
 
@@ -131,8 +130,7 @@ def load_validation(config: DataConfig, summary: Sequence[Mapping[str, Any]] = (
         text = _READERS[config.corpus](*config.paths("validation")[0])
         return _tagged([text], config.validation_tag)[0]
     if config.corpus.startswith("tfds:"):
-        name = config.corpus.removeprefix("tfds:")
-        return tfds_split(name, "validation", config.tfds_dir)
+        return tfds_split(config.corpus.removeprefix("tfds:"), "validation", config.tfds_dir)
     return load_corpus(config, summary).validation
 
 

@@ -70,7 +70,6 @@ class TextFiles(StoredPairs):
                     f"{path}: can be read only once, but is read again, also to resume; give a "
                     f"regular file"
                 )
-        self._stamps = {}
         self.is_known = bool(known) and [*known["files"]] == [*map(str, paths)]
         if self.is_known:
             self._stamps = dict(zip(paths, map(_Stamp._make, known["files"].values()), strict=True))

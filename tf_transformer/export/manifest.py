@@ -8,8 +8,8 @@ import datetime
 import importlib.metadata
 import json
 import os
-import pathlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tf_transformer.errors import InputError
@@ -42,7 +42,7 @@ def version_folder(
     path: str | os.PathLike[str],
     version: int | None = None,
     overwrite: bool = False,
-) -> pathlib.Path:
+) -> Path:
     """Return the folder of a new version, which `atomic_folder` can write.
 
     TensorFlow Serving reads only folders named by a number, so it sees no incomplete version.
@@ -82,15 +82,13 @@ def version_folder(
     return target
 
 
-def manifest_path(folder: str | os.PathLike[str]) -> pathlib.Path:
+def manifest_path(folder: str | os.PathLike[str]) -> Path:
     """Return the path of a manifest: in `EXTRA`, or beside the files of CTranslate2."""
-    inside, beside = (pathlib.Path(folder, *names) for names in ((EXTRA, MANIFEST), (MANIFEST,)))
+    inside, beside = (Path(folder, *names) for names in ((EXTRA, MANIFEST), (MANIFEST,)))
     return beside if beside.is_file() and not inside.is_file() else inside
 
 
-def write_manifest(
-    folder: pathlib.Path, manifest: Mapping[str, Any] | None, subfolder: str = ""
-) -> None:
+def write_manifest(folder: Path, manifest: Mapping[str, Any] | None, subfolder: str = "") -> None:
     """Write the manifest of a version whose other files are complete.
 
     The manifest has the plain values given, the versions of packages and the SHA-256 of each file.
@@ -128,7 +126,7 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
         expected = read_manifest(folder)["files"]
     except ExportError as error:
         return [str(error)]
-    folder = pathlib.Path(folder)
+    folder = Path(folder)
     found = dict(_entries(folder))
     problems = []
     for name in sorted(expected.keys() | found.keys()):
@@ -143,7 +141,7 @@ def verify_files(folder: str | os.PathLike[str]) -> list[str]:
     return problems
 
 
-def _entries(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+def _entries(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the relative path and path of all in a version but plain folders and the manifest."""
     for path in sorted(folder.rglob("*")):
         # A link to a folder is not followed, so the link itself counts as a file.

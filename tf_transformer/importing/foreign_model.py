@@ -12,7 +12,7 @@ from tf_transformer.models.base import SequenceModel
 from tf_transformer.models.model_configs import AttentionConfig
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import DataConfig, TokenizerConfig
-from tf_transformer.runs.checkpoints import IMPORTED, Checkpoints, tokenizer_metadata
+from tf_transformer.runs.checkpoints import Checkpoints, tokenizer_metadata
 from tf_transformer.runs.run_directory import RunDirectory, RunError
 from tf_transformer.tokenizers import GraphTokenizer, VocabularyTokenizer, is_token
 from tf_transformer.tokenizers.sentencepiece import library_of, naming
@@ -111,7 +111,6 @@ def write_run(path: str, model: ForeignModel, origin: str, tag: str | None = Non
     )
     tokenizer = TokenizerConfig(joint=config.tie_embeddings, normalization="none")  # of ours
     metadata = {**built.config.to_dict(), **tokenizer_metadata(*tokenizers)}
-    metadata[IMPORTED] = f"from {origin}"
     with atomic_folder(pathlib.Path(path)) as folder:
         run = RunDirectory(folder)
         Checkpoints(run.checkpoints_path).write(built, 0, {}, run_metadata=metadata)

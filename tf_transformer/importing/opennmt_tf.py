@@ -3,7 +3,7 @@
 import ast
 import functools
 import itertools
-import pathlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ _OF_SEARCH = {  # with their neutral numbers
 }  # fmt: skip
 
 
-def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) -> ForeignModel:
+def read_opennmt_tf(folder: Path, config: Path | None = None) -> ForeignModel:
     """Read the latest checkpoint, `model_description.py`, and the files that the settings name.
 
     Args:
@@ -79,7 +79,7 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
         )
     settings = read_yaml(found[0])
     data, params = (settings.get(table) or {} for table in ("data", "params"))
-    read: list[pathlib.Path] = []
+    read: list[Path] = []
     sides = ("source", "target")
     tokenizers = [_tokenizer(side, folder, found[0], data, read) for side in sides]
     tensors = read_checkpoint(folder)
@@ -91,9 +91,9 @@ def read_opennmt_tf(folder: pathlib.Path, config: pathlib.Path | None = None) ->
     return ForeignModel(ours, *tokenizers, fill, True, _MAX_LENGTH, float(_MAX_LENGTH), read, notes)
 
 
-def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path:
+def _file(name: str, folder: Path, config: Path) -> Path:
     """Return a file that the settings name, which may have been moved into the folder."""
-    path = pathlib.Path(name)
+    path = Path(name)
     inside = [] if path.is_absolute() else [folder / path, path, config.parent / path]
     places = *inside, folder / path.name, path  # an absolute path may lead to another model
     if found := next((place for place in places if place.is_file()), None):
@@ -102,11 +102,7 @@ def _file(name: str, folder: pathlib.Path, config: pathlib.Path) -> pathlib.Path
 
 
 def _tokenizer(
-    side: str,
-    folder: pathlib.Path,
-    config: pathlib.Path,
-    data: dict[str, Any],
-    read: list[pathlib.Path],
+    side: str, folder: Path, config: Path, data: dict[str, Any], read: list[Path]
 ) -> VocabularyTokenizer:
     def setting(name: str) -> Any:
         return data.get(f"{side}_{name}") or data.get(name)
@@ -148,7 +144,7 @@ def _tokenizer(
     return table_tokenizer(path, table, [*subwords, unknown], special)
 
 
-def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
+def _config(path: Path, tensors: Tensors) -> TransformerConfig:
     def layers(side: str) -> int:
         names = (f"{side}/layers/{n}/ffn/layer/inner/kernel" for n in itertools.count())
         return sum(1 for _ in itertools.takewhile(tensors.__contains__, names))
@@ -174,7 +170,7 @@ def _config(path: pathlib.Path, tensors: Tensors) -> TransformerConfig:
     )
 
 
-def _description(path: pathlib.Path) -> dict[str, str]:
+def _description(path: Path) -> dict[str, str]:
     """Return the settings in the description of a model, which is Python and is not run."""
     try:
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))

@@ -233,7 +233,8 @@ class ExportTranslator(tf.Module):
             values = tf.where(repeats, MISSING_SCORE, getattr(hypotheses, name))
             outputs[name] = tf.maximum(values, MISSING_SCORE)
         if usual is not None:
-            outputs["expected_chrf"] = expected_chrf(outputs["log_probs"], lengths, usual)
+            chrf = expected_chrf(outputs["log_probs"], lengths, usual)
+            outputs["expected_chrf"] = tf.where(outputs["scores"] > MISSING_SCORE, chrf, 0.0)
         order = tf.argsort(tf.cast(repeats, tf.int32), axis=1, stable=True)
         outputs = {name: tf.gather(f, order, batch_dims=1) for name, f in outputs.items()}
         return {**outputs, "source_truncated": found.is_lost}

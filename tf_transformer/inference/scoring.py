@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_transformer.data.marks import Marks
 from tf_transformer.decoding.translation_model import TranslationModel
-from tf_transformer.inference.text_reader import TextReader, valid_utf8
+from tf_transformer.inference.text_reader import TextReader, valid_pairs
 
 
 def can_score(model: TranslationModel) -> bool:
@@ -97,13 +97,8 @@ class TeacherForcing:
 
         Last come the pieces for which marks stand, string `(B, M)`; None without marks.
         """
-        # One text would be broadcast against many, and give numbers instead of an error.
-        same = tf.debugging.assert_equal(
-            tf.size(source), tf.size(target), "source and target must have equally many texts"
-        )
-        with tf.control_dependencies([] if same is None else [same]):
-            source = tf.identity(source)
-        source, target, pieces = valid_utf8(source), valid_utf8(target), None
+        source, target = valid_pairs(source, target, "source and target")
+        pieces = None
         if self.marks is not None:
             (source, pieces), (target, _) = self.marks.mark_pairs(source, target)
         source, source_truncated = self.source.first_tokens(source)

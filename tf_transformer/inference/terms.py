@@ -7,7 +7,7 @@ from tf_transformer.data.marks import Marks
 from tf_transformer.data.parts import CUT, Parts
 from tf_transformer.data.pieces import SOUTHEAST_ASIAN, VERBATIM
 from tf_transformer.inference.sentences import CJK
-from tf_transformer.inference.text_reader import valid_utf8
+from tf_transformer.inference.text_reader import valid_pairs
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
@@ -30,12 +30,8 @@ def insert_terms(text: tf.Tensor, terms: tf.Tensor, marks: Marks) -> tf.Tensor:
             lines, and a second line for the same source are ignored.
         marks: The marks of the model.
     """
-    same = tf.debugging.assert_equal(
-        tf.size(text), tf.size(terms), "text and terms must have equally many texts"
-    )
-    with tf.control_dependencies([] if same is None else [same]):
-        text = valid_utf8(text)
-    glossaries, index = tf.unique(valid_utf8(terms))
+    text, terms = valid_pairs(text, terms, "text and terms")
+    glossaries, index = tf.unique(terms)
 
     def step(number: tf.Tensor, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         rows = tf.where(index == number)

@@ -11,6 +11,17 @@ def valid_utf8(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
 
 
+def valid_pairs(one: tf.Tensor, other: tf.Tensor, what: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return two columns of texts as valid UTF-8; they must be equally long.
+
+    Otherwise one text would be broadcast against many, and give numbers instead of an error.
+    """
+    message = f"{what} must have equally many texts"
+    same = tf.debugging.assert_equal(tf.size(one), tf.size(other), message)
+    with tf.control_dependencies([] if same is None else [same]):
+        return valid_utf8(one), valid_utf8(other)
+
+
 class TextReader:
     """A reader of valid UTF-8 texts as token ids; a text without visible characters has none.
 

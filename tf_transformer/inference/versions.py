@@ -1,8 +1,8 @@
 """Numbered versions of a SavedModel, found without TensorFlow."""
 
 import os
-import pathlib
 import re
+from pathlib import Path
 
 from tf_transformer.errors import InputError
 
@@ -20,13 +20,13 @@ def version_number(name: str) -> int | None:
     return int(match[1]) if match and int(match[1]) < 2**63 else None
 
 
-def versions(path: str | os.PathLike[str]) -> dict[int, pathlib.Path]:
+def versions(path: str | os.PathLike[str]) -> dict[int, Path]:
     """Return the versions in a folder such as `saved_models/NAME`: paths by ascending numbers.
 
     Raises:
         SavedModelError: Two names have the same number, such as `1` and `001`.
     """
-    folder, found = pathlib.Path(path), {}
+    folder, found = Path(path), {}
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         number = version_number(entry.name)
         if number in found:
@@ -39,17 +39,15 @@ def versions(path: str | os.PathLike[str]) -> dict[int, pathlib.Path]:
 
 def formats_in(path: str | os.PathLike[str]) -> list[str]:
     """Return the formats of the exported versions in a folder."""
-    return [
-        name for name in (SAVED_MODEL, CTRANSLATE2) if any(pathlib.Path(path).glob(f"*/{name}"))
-    ]
+    return [name for name in (SAVED_MODEL, CTRANSLATE2) if any(Path(path).glob(f"*/{name}"))]
 
 
-def holds_run(path: pathlib.Path) -> bool:
+def holds_run(path: Path) -> bool:
     """Return whether a folder holds the checkpoints of a run, and so is no place for exports."""
     return (path / "checkpoints").is_dir()
 
 
-def require_loadable(path: pathlib.Path) -> None:
+def require_loadable(path: Path) -> None:
     """Raise a `SavedModelError` if TensorFlow takes the real path for a pattern of paths."""
     path = os.path.realpath(path)
     if found := re.search(r"\\|\[[^/]*\]", path):
@@ -59,13 +57,13 @@ def require_loadable(path: pathlib.Path) -> None:
         )
 
 
-def find_saved_model(path: str | os.PathLike[str]) -> pathlib.Path:
+def find_saved_model(path: str | os.PathLike[str]) -> Path:
     """Find the SavedModel at `path`: `path` itself, or the highest version in it.
 
     Raises:
         SavedModelError: There is no SavedModel.
     """
-    path = pathlib.Path(path)
+    path = Path(path)
     for candidate in (path, *reversed(versions(path).values())):
         if (candidate / SAVED_MODEL).is_file():
             return candidate

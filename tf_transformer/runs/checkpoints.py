@@ -21,7 +21,6 @@ from tf_transformer.training.distribution import seeds_of
 
 WEIGHTS = "model.weights.h5"
 STATE = "state.json"
-IMPORTED = "imported"  # a key of the run metadata
 
 
 class CheckpointError(InputError):

@@ -118,9 +118,7 @@ class RunDirectory:
         with atomic_file(self.config_path) as temporary:
             temporary.write_text(config.to_toml(), encoding="utf-8")
 
-    def begin(
-        self, config: RunConfig, tokenizers: Sequence[Any], test: Any = None, summary: Any = ()
-    ) -> None:
+    def begin(self, config: RunConfig, tokenizers: Sequence[Any], corpus: Any = None) -> None:
         """Write the tokenizers, test sentences, `Corpus.summary` and configuration.
 
         The configuration is written last, because a directory that holds it can be resumed.
@@ -128,11 +126,12 @@ class RunDirectory:
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
             for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
                 tokenizer.save(folder / f"{side}.model")
-        if test is not None:
+        if test := corpus and corpus.test:
             with atomic_folder(self.test_path, overwrite=True) as folder:
                 for side, sentences in (("source", test.sources), ("target", test.targets)):
                     text = "".join(f"{sentence}\n" for sentence in sentences)
                     (folder / f"{side}.txt").write_text(text, encoding="utf-8")
+        summary = corpus.summary if corpus else ()
         with atomic_file(self.summary_path) as temporary:
             temporary.write_text(json.dumps(summary, ensure_ascii=False), encoding="utf-8")
         self.save_config(config)

@@ -17,12 +17,11 @@ from tf_transformer.machine import num_cores, plain_graphs, prepare_cpu
 from tf_transformer.run_config import RunConfig
 from tf_transformer.run_tables import TrainingConfig
 from tf_transformer.runs.callbacks import Progress, SaveCheckpoints, ValidateMore
-from tf_transformer.runs.checkpoints import IMPORTED, Checkpoints
 from tf_transformer.runs.data import prepare_data
 from tf_transformer.runs.recipe import gpus_by_driver, parts_on_cores
 from tf_transformer.runs.restore import best_checkpoint, restore_model, translator_of
 from tf_transformer.runs.run import Position, Run, prepare_run
-from tf_transformer.runs.run_directory import RunDirectory, RunError, say
+from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.runs.stopping import EarlyStopping, Limit
 from tf_transformer.training.cluster import Cluster, WorkerError, worker_failures_named
 from tf_transformer.training.distribution import separate_seeds, strategy_for
@@ -43,9 +42,6 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
         The number of the signal that ended training early (Ctrl-C, SIGTERM), or 0.
     """
     directory = RunDirectory.open(run_dir) if resume else RunDirectory.create(run_dir)
-    latest = Checkpoints(directory.checkpoints_path).latest()
-    if latest is not None and IMPORTED in latest.run_metadata:
-        raise RunError(f"{directory.path}: was written by import and cannot be resumed.")
     if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("--tensorboard needs its package. Install it: pip install tensorboard")
     with _workers(config, directory, resume) as workers:
@@ -66,8 +62,7 @@ def train_run(config: RunConfig, run_dir: str, *, resume: bool, started: float) 
                 run, position = _resume(run, position)
             elif workers.is_chief:
                 RunDirectory.create(run_dir)  # again: another process may have begun
-                corpus = run.data.corpus
-                directory.begin(run.config, run.data.tokenizers, corpus.test, corpus.summary)
+                directory.begin(run.config, run.data.tokenizers, run.data.corpus)
             if position.origin and workers.is_chief and not run.checkpoints.latest():
                 # From here on the run does not need the other run.
                 run.checkpoints.write(run.model, 0, {}, **position.state_of(run))
@@ -99,8 +94,7 @@ def prepare_only(config: RunConfig, run_dir: str) -> None:
         gpus = gpus_by_driver(config.training.devices)
         config, data = prepare_data(config, directory, workers, False, gpus)
         say(f"Prepared for {config.chosen.get('for', 'the given settings')}.\n{data.description}")
-        corpus = data.corpus
-        directory.begin(config, data.tokenizers, corpus.test, corpus.summary)
+        directory.begin(config, data.tokenizers, data.corpus)
     say(f"To train: {directory.resume_command()}")
 
 

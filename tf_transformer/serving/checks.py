@@ -7,13 +7,13 @@ only inside functions.
 
 import json
 import os
-import pathlib
 import platform
 import runpy
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 _ROWS = 7  # batch size for counting the rows of outputs; no warm-up record has this size
@@ -29,7 +29,7 @@ class Check(NamedTuple):
     message: str
 
 
-def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
+def diagnose(folder: Path | None = None) -> Iterator[Check]:
     """Yield the checks of the installation and, if `folder` is given, of a SavedModel."""
     yield Check("python", "ok", f"{platform.python_version()} on {platform.platform()}")
     if folder is not None:
@@ -46,7 +46,7 @@ def diagnose(folder: pathlib.Path | None = None) -> Iterator[Check]:
     yield from _in_clean_process(folder)
 
 
-def _in_clean_process(folder: pathlib.Path | None) -> Iterator[Check]:
+def _in_clean_process(folder: Path | None) -> Iterator[Check]:
     # With -P, the folder of this file is no place of modules.
     done = subprocess.run(
         [sys.executable, "-P", __file__, *([str(folder)] if folder else [])],
@@ -79,7 +79,7 @@ def check_session(folder: str | None = None) -> Iterator[Check]:
     try:
         import tensorflow as tf
 
-        session = runpy.run_path(str(pathlib.Path(__file__).with_name("session.py")))
+        session = runpy.run_path(str(Path(__file__).with_name("session.py")))
         gpus = len(tf.config.list_physical_devices("GPU"))
         yield Check(name, "ok", f"{tf.__version__} loads, with {gpus} GPUs")
         if folder is None:

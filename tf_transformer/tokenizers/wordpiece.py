@@ -139,10 +139,7 @@ def wordpiece_model(
 ) -> bytes:
     """Return the model of a `WordPieceTokenizer`, given the subwords in the order of their ids."""
     settings = {"lower_case": lower_case, "strip_accents": strip_accents}
-    return _json({**settings, "split_chinese": split_chinese, "subwords": list(subwords)})
-
-
-def _json(settings: dict) -> bytes:
+    settings |= {"split_chinese": split_chinese, "subwords": list(subwords)}
     return json.dumps(settings, ensure_ascii=False, indent=0).encode()
 
 

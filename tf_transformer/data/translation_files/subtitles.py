@@ -10,6 +10,7 @@ _TIMES = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*-->.*"
 _CUE = re.compile(rf"(?m)^\ufeff?{_TIMES}((?:\n(?![ \t]*\d+\s*\n{_TIMES})(?=.*\S).*)*)$")
 _OTHER = re.compile(r"(?m)^(?![\ufeff \t]*\d+[ \t\r]*$)[ \t]*(\S.*)")
 _LINE, _TAG = re.compile(".+"), re.compile(r"</?[a-zA-Z][^<>]*>|\{\\[^{}]*\}")
+_SPEAKER = re.compile(rf"(?:\s|{_TAG.pattern})*[-–—][ \t]*")
 _ADVICE = "write 00:00:01,000 --> 00:00:02,000 above it, without a blank line between"
 
 
@@ -18,8 +19,13 @@ def read_srt(file: TextFile) -> list[Unit]:
     units = []
     for _, cue in file.records(_CUE, _OTHER, _ADVICE):
         lines = [slice(*line.span()) for line in _LINE.finditer(file.text, *cue.span(1))]
-        if lines and not all(re.match(r"\s*[-–—]", file.text[line]) for line in lines):
+        spoken = [_SPEAKER.match(file.text, line.start, line.stop) for line in lines]
+        if lines and not all(spoken):
             lines = [slice(lines[0].start, lines[-1].stop)]
+        elif not any(_TAG.search(match[0]) for match in spoken):
+            lines = [
+                slice(match.end(), line.stop) for match, line in zip(spoken, lines, strict=True)
+            ]
         for line in lines:
             tags = [slice(*tag.span()) for tag in _TAG.finditer(file.text, line.start, line.stop)]
             text = Markup(file, line, tags, on_one_line, on_one_line)

@@ -10,10 +10,9 @@ from tf_transformer.data.translation_files.document import Edit, Parts, TextFile
 from tf_transformer.data.translation_files.markup import Markup, on_one_line
 
 _CDATA = re.compile(r"<!\[CDATA\[((?s:.*?))\]\]>")
-# Elements with native codes are copied as a whole.
-_CODES = "|".join(rf"<{n}\b(?:[^>]*[^>/])?>.*?</{n}\s*>" for n in ("bpt", "ept", "it", "ph"))
+_CODES = ("bpt", "ept", "it", "ph")  # elements with native codes, which are copied as a whole
 _TAG = re.compile(r"""<(?:"[^"]*"|'[^']*'|[^"'>])*+>""")
-_PIECE = re.compile(rf"(?s){_CDATA.pattern}|<!--.*?-->|<\?.*?\?>|{_CODES}|{_TAG.pattern}")
+_PIECE = re.compile(rf"(?s){_CDATA.pattern}|<!--.*?-->|<\?.*?\?>|{_TAG.pattern}")
 _STATE = re.compile(r"""\s+(?:state|subState)\s*=\s*(?:"[^"]*"|'[^']*')|\s*/?>\Z""")
 _MACHINE = "tf-transformer:unreviewed"
 
@@ -77,7 +76,7 @@ def _protected(element: _Element) -> Iterator[slice]:
     """Yield the ranges of what is not to be translated in an element."""
     for child in element.children:
         is_no = child.name == "mrk" and child.attributes["translate"] == "no"
-        if is_no or child.attributes.get("mtype") == "protected":
+        if child.name in _CODES or is_no or child.attributes.get("mtype") == "protected":
             yield slice(child.start, child.end)
         else:
             yield from _protected(child)
