@@ -1,19 +1,19 @@
 """Attention weights: of one head, of all heads, and as the alignment of two sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tf_transformer.visualization.matrices import Scale, draw_matrices
+from tf_transformer.visualization.matrices import Scale, Tokens, draw_matrices
 
 _SCALE = Scale("Greys", 1.0, "attention weight")
 
 
 def plot_attention(
-    weights: Any, queries: Sequence[str], keys: Sequence[str] | None = None, title: str = ""
+    weights: Any, queries: Tokens, keys: Tokens | None = None, title: str = ""
 ) -> Figure:
     """Plot the attention weights of one head: a row for each query, dark for a large weight.
 
@@ -32,11 +32,7 @@ def plot_attention(
 
 
 def plot_heads(
-    weights: Any,
-    queries: Sequence[str],
-    keys: Sequence[str] | None = None,
-    title: str = "",
-    largest: float = 1.0,
+    weights: Any, queries: Tokens, keys: Tokens | None = None, title: str = "", largest: float = 1.0
 ) -> Figure:
     """Plot the attention weights of every head: a row of panels for each layer.
 
@@ -66,9 +62,7 @@ def plot_heads(
     return figure
 
 
-def plot_alignment(
-    weights: Any, source: Sequence[str], target: Sequence[str], title: str = ""
-) -> Figure:
+def plot_alignment(weights: Any, source: Tokens, target: Tokens, title: str = "") -> Figure:
     """Plot how much each target token attends to each source token, its largest weight framed.
 
     `Translator.align` returns the weights; compare figure 3 of Bahdanau et al. (2015).
@@ -87,7 +81,7 @@ def plot_alignment(
 
 
 def plot_alignments(
-    weights: Mapping[str, Any], source: Sequence[str], target: Sequence[str], title: str = ""
+    weights: Mapping[str, Any], source: Tokens, target: Tokens, title: str = ""
 ) -> Figure:
     """Plot alignments of one pair by several named models side by side; see `plot_alignment`.
 

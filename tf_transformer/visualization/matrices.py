@@ -1,17 +1,32 @@
-"""Plots of attention masks, position encodings and other matrices over tokens."""
+"""Plots of attention masks and other matrices over tokens, without the global state of pyplot."""
 
+import functools
 import math
+import textwrap
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tf_transformer.visualization.figure import new_figure, spell, text_style, width
+Tokens = Sequence[str]
+
+_LARGEST = 30.0  # inches: 4,500 pixels in a file
+# matplotlib draws each character with the first of these fonts that has it.
+_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "Noto Sans KR",
+    "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Bengali",
+    "Noto Sans Tamil", "Noto Sans Thai", "WenQuanYi Zen Hei", "IPAexGothic", "NanumGothic",
+    "PingFang SC", "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic",
+    "Malgun Gothic", "Nirmala UI", "Leelawadee UI", "Arial Unicode MS",
+)  # fmt: skip
+_JOINERS = "\u200c\u200d"  # they choose between the shapes of a letter
 
 _HIDDEN, _ALLOWED = "white", "#33527a"
 _SMALLEST_FONT, _LARGEST_FONT = 6.0, 9.0  # points
@@ -19,9 +34,7 @@ _MOST_CELLS_WITH_LINES = 60  # rows or columns; more lines would cover the colou
 _BAR = {"pad": 0.02, "fraction": 0.05, "aspect": 25}  # the size of a colour bar
 
 
-def plot_mask(
-    mask: Any, queries: Sequence[str], keys: Sequence[str] | None = None, title: str = ""
-) -> Figure:
+def plot_mask(mask: Any, queries: Tokens, keys: Tokens | None = None, title: str = "") -> Figure:
     """Plot an attention mask: a row for each query, dark where the query may attend to a key.
 
     Args:
@@ -38,10 +51,7 @@ def plot_mask(
 
 
 def plot_masks(
-    masks: Mapping[str, Any],
-    queries: Sequence[str],
-    keys: Sequence[str] | None = None,
-    title: str = "",
+    masks: Mapping[str, Any], queries: Tokens, keys: Tokens | None = None, title: str = ""
 ) -> Figure:
     """Plot named masks over the same tokens side by side; see `plot_mask`.
 
@@ -78,7 +88,7 @@ class Scale(NamedTuple):
 
 def draw_matrices(
     grid: Any,
-    tokens: tuple[Sequence[str], Sequence[str]],
+    tokens: tuple[Tokens, Tokens],
     names: tuple[str, str],
     title: str,
     column_titles: Sequence[str],
@@ -99,7 +109,7 @@ def draw_matrices(
         The figure, and an array `(R, C)` of its axes.
     """
     grid = np.stack([[np.asarray(matrix, "float64") for matrix in row] for row in grid])
-    rows, columns = ([spell(token) for token in side] for side in tokens)
+    rows, columns = ([_spell(token) for token in side] for side in tokens)
     if grid.ndim != 4 or grid.shape[2:] != (len(rows), len(columns)) or grid.size == 0:
         raise ValueError(
             f"a matrix must have a row for each {names[0]} token and a column for each {names[1]} "
@@ -113,12 +123,15 @@ def draw_matrices(
     titles = 0.3 * (bool(title) + any(column_titles))
     size_across = beside * (max(cell * len(columns), 0.8) + 0.15) + _margin(rows) + 0.85
     size_down = above * (max(cell * len(rows), 0.8) + 0.15) + _margin(columns) + titles
-    figure = new_figure(size_across, size_down, title)
+    figure = Figure((min(size_across, _LARGEST), min(size_down, _LARGEST)), layout="constrained")
+    if title:
+        lines = textwrap.fill(title, int(9 * figure.get_figwidth()), max_lines=4, placeholder="…")
+        figure.suptitle(lines, **_text_style())
     panels = figure.subplots(above, beside, sharex=True, sharey=True, squeeze=False)
     for index in np.ndindex(above, beside):
         _draw_matrix(panels[index], grid[index], scale)
     for axes, column_title in zip(panels[0], column_titles, strict=True):
-        axes.set_title(column_title, fontsize=10, **text_style())
+        axes.set_title(column_title, fontsize=10, **_text_style())
     for axes in panels[-1]:
         _label_axis(axes.xaxis, names[1], columns, 72 * cell)
     for axes in panels[:, 0]:
@@ -145,13 +158,35 @@ def _label_axis(axis: Axis, name: str, labels: Sequence[str], points: float) -> 
     """Write as many labels along an axis as stay legible with cells of `points` points."""
     every = math.ceil(1.15 * _SMALLEST_FONT / points)
     font = float(np.clip(0.7 * points * every, _SMALLEST_FONT, _LARGEST_FONT))
-    is_tight = 0.65 * font * max(map(width, labels)) > points * every
+    is_tight = 0.65 * font * max(map(_width, labels)) > points * every
     rotation = 90 if is_tight and axis.axis_name == "x" else 0
-    style = {"fontsize": font, "rotation": rotation, **text_style()}
+    style = {"fontsize": font, "rotation": rotation, **_text_style()}
     axis.set_ticks(range(0, len(labels), every), labels[::every], **style)
     axis.set_label_text(name if every == 1 else f"{name} (one label for every {every})")
 
 
 def _margin(labels: Sequence[str]) -> float:
     """Return the space, in inches, for the longest label and the name of an axis."""
-    return 0.5 + 0.085 * max(map(width, labels))
+    return 0.5 + 0.085 * max(map(_width, labels))
+
+
+@functools.cache
+def _text_style() -> dict[str, Any]:
+    """Return properties to draw any text: fonts of many scripts, and no formulas after `$`."""
+    installed = font_manager.fontManager.get_font_names()
+    fonts = [name for name in _FONTS if name in installed]
+    return {"fontfamily": ["sans-serif", *fonts], "parse_math": False}
+
+
+def _spell(token: str) -> str:
+    """Write spaces as `▁`, invisible characters as `<U+200B>`, and shorten a long token."""
+    text = "".join(
+        "▁" if c.isspace() else c if c.isprintable() or c in _JOINERS else f"<U+{ord(c):04X}>"
+        for c in token
+    )
+    return text if len(text) <= 16 else f"{text[:10]}…{text[-5:]}"
+
+
+def _width(text: str) -> int:
+    """Count the columns of a text; a Chinese, Japanese or Korean character takes two."""
+    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)
