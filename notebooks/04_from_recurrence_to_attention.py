@@ -198,10 +198,10 @@ def bleu_of(texts, rows):
     return tt.corpus_score([texts[i] for i in rows], [test.targets[i] for i in rows]).bleu
 
 
-labels = [f"{label}\nn = {len(rows)}" for label, rows in zip(labels, groups, strict=True)]
+places = [f"{label}\nn = {len(rows)}" for label, rows in zip(labels, groups, strict=True)]
 figure, axes = plt.subplots(figsize=(7, 4))
 for (name, texts), marker in zip(translations.items(), "os^Dv<>", strict=False):
-    axes.plot(labels, [bleu_of(texts, rows) for rows in groups], marker=marker, label=name)
+    axes.plot(places, [bleu_of(texts, rows) for rows in groups], marker=marker, label=name)
 axes.set(xlabel="source length (words)", ylabel="BLEU", ylim=(0, None))
 axes.legend(frameon=False)
 figure.tight_layout()

@@ -270,9 +270,9 @@ def test_the_guide_works_as_it_stands(tmp_path):
     answers = pages.run_commands(found, tmp_path)
     assert [list(answer) for answer in answers] == [["predictions"]]
     kinds = {command.split()[1] for command in found if command.startswith("tf-transformer")}
-    expected = "train filter plot evaluate export translate doctor serve"
+    expected = "train filter evaluate export translate doctor serve"
     assert kinds == set(expected.split())
-    assert (tmp_path / "both.png").is_file()
+    assert (tmp_path / "curves.png").is_file() and (tmp_path / "alignment.png").is_file()
     assert len(text_of(tmp_path / "test.out").splitlines()) == 20
 
 
@@ -296,4 +296,4 @@ def test_the_page_on_serving_works_as_it_stands(trained_run, exported_run, copy_
     assert all("error" not in answer for answer in answers)
     assert len(answers) >= 5
     kinds = {command.split()[1] for command in found if command.startswith("tf-transformer")}
-    assert kinds == {"doctor", "serve", "export"}
+    assert kinds == {"doctor", "serve", "export", "evaluate"}

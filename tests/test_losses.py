@@ -102,7 +102,7 @@ def test_padding_that_is_no_token_is_refused(pad_id):
             measure(LABELS, LOGITS)
 
 
-def test_a_label_below_0_is_no_token_and_infinite_logits_of_padding_do_not_count():
+def test_a_label_below_0_is_no_token_and_without_smoothing_infinite_padding_does_not_count():
     labels, logits = np.array([[2, 0]]), np.zeros((1, 2, 6), "float32")
     logits[..., 0] = -np.inf
     value, gradient = value_and_gradient(SmoothedCrossEntropy(0.0), labels, logits)

@@ -37,9 +37,9 @@ def test_files_do_not_get_the_numbers_of_closed_streams(tmp_path, closed):
 
 @pytest.mark.parametrize("how", ["2>&-", "2>&1 | head -1"])
 def test_nobody_who_stops_reading_errors_stops_a_command(tmp_path, how):
-    code = "import sys; from tf_transformer import cli; cli.COMMANDS['plot'].run = lambda o: "
+    code = "import sys; from tf_transformer import cli; cli.COMMANDS['doctor'].run = lambda o: "
     code += "[print(n, file=sys.stderr, flush=True) for n in range(99_999)] and 0; "
-    code += "sys.exit(cli.main(['plot', 'x', '--output', 'y']))"
+    code += "sys.exit(cli.main(['doctor']))"
     redirection, bar, reader = how.partition("|")
     line = f'{sys.executable} -c "{code}" {redirection}; echo $? >{tmp_path / "status"}'
     shell(f"({line}) {bar} {reader}")
@@ -48,12 +48,12 @@ def test_nobody_who_stops_reading_errors_stops_a_command(tmp_path, how):
 
 def test_only_the_reader_of_the_output_may_end_a_command(tmp_path, copy_files):
     """A broken pipe elsewhere is an error."""
-    script = "import sys; from tf_transformer import cli; cli.COMMANDS['plot'].run = lambda o: "
+    script = "import sys; from tf_transformer import cli; cli.COMMANDS['doctor'].run = lambda o: "
     for body, status in (
         ("[print(n, flush=True) for n in range(99_999)]", "0"),
         ("(_ for _ in ()).throw(BrokenPipeError(32, 'Broken pipe'))", "2"),
     ):
-        code = f"{script}{body}; sys.exit(cli.main(['plot', 'x', '--output', 'y']))"
+        code = f"{script}{body}; sys.exit(cli.main(['doctor']))"
         line = f'({sys.executable} -c "{code}"; echo $? >{tmp_path / "status"}) | head -1'
         done = shell(line)
         assert (tmp_path / "status").read_text().strip() == status, done.stderr

@@ -103,7 +103,7 @@ def test_text_on_disk_is_read_once_for_each_purpose(prepare, phrases, tmp_path, 
     first = next(data.batches.dataset(0, 1).as_numpy_iterator())
     assert len(passes) <= 5, "the noise of this epoch and of the next one"
     run = RunDirectory(tmp_path / "run")
-    run.begin(config, data.tokenizers, summary=data.corpus.summary)
+    run.begin(config, data.tokenizers, data.corpus)
     passes.clear()
     workers = Workers(tf.distribute.get_strategy())
     _, again = prepare_data(config, run, workers, resume=True)

@@ -171,8 +171,8 @@ def test_special_ids_that_would_be_trained_wrong_are_an_error():
         TokenBatches.from_text(TEXT, source, target)
     with pytest.raises(ValueError, match="pad_id and eos_id are both 0"):
         TokenBatches(make_text([(1, 2)]), 9, pad_id=0, bos_id=BOS, eos_id=0)
-    for wrong in ({"source_noise": 2}, {"mark_practice": np.nan}, {"mark_practice": 0.5}):
-        with pytest.raises(ValueError, match="must be probabilities, and practice needs marks"):
+    for wrong in ({"source_noise": 2}, {"mark_practice": np.nan}):
+        with pytest.raises(ValueError, match="must be from 0 to 1"):
             TokenBatches.from_text(TEXT, target, target, seed=0, **wrong)
 
 

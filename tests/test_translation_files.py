@@ -324,9 +324,9 @@ def test_subtitles(tmp_path):
     time = "00:00:01,000 --> 00:00:02,000"
     content = f"\ufeff1\r\n{time}\r\n{{\\an8}}<i>one two\r\nthree</i>\r\n\r\n2\r\n{time}\r\n\r\n"
     content += f"3\r\n{time}\r\n- a\r\n- <b>b</b> c\r\n4\r\n{time}\r\n1984\r\n"
-    content += f"\r\n5\r\n{time}\r\n<i>- d</i>\r\n<i>- e</i>\r\n"
+    content += f"\r\n5\r\n{time}\r\n<i>- d</i>\r\n<i>- e</i>\r\n\r\n6\r\n{time}\r\n-4 f\r\n"
     sources, text = _filled(tmp_path, "a.srt", content, lambda s: s.replace("one", "eins und"))
-    assert sources == ["one two three", "a", "<b>b</b> c", "- d", "- e"]
+    assert sources == ["one two three", "a", "<b>b</b> c", "- d", "- e", "-4 f"]
     assert text == content.replace("one two\r\nthree", "eins und\r\ntwo three")
 
 

@@ -164,12 +164,11 @@ class TokenBatches:
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
-            ValueError: If the tokenizers have different padding or end ids, or no seed is given for
-                noise or a mixture with weights.
+            ValueError: If the tokenizers have different padding or end ids, a probability is not
+                from 0 to 1, or no seed is given for noise or a mixture with weights.
         """
-        if not (0 <= source_noise <= 1 and 0 <= mark_practice <= bool(marks)):
-            found = f"{source_noise=}, {mark_practice=}"
-            raise ValueError(f"must be probabilities, and practice needs marks: {found}.")
+        if not (0 <= source_noise <= 1 and 0 <= mark_practice <= 1):
+            raise ValueError(f"must be from 0 to 1: {source_noise=}, {mark_practice=}.")
         if (source_noise or mark_practice) and seed is None:
             raise ValueError("source_noise and mark_practice need a seed; give one.")
         pad_id, eos_id = target_tokenizer.pad_id, target_tokenizer.eos_id

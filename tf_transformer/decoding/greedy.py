@@ -54,8 +54,9 @@ def greedy_search(
         `Hypotheses` with n = 1.
 
     Raises:
-        ValueError: A limit is not below `num_steps`, or `length_penalty` is not from 0 to 10, if
-            they are known before the search runs; or the cache has an unknown part.
+        ValueError: The limits are no vector, one is not below `num_steps`, or `length_penalty` is
+            not from 0 to 10, if they are known before the search runs; or the cache has an unknown
+            part.
 
     Example:
         >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}

@@ -36,7 +36,8 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         float32 scalar; 0 if all labels are padding.
 
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1), or the shapes do not match.
+        ValueError: `label_smoothing` is not in [0, 1), `pad_id` is no id of the logits, or the
+            shapes do not match.
 
     Example:
         >>> loss = tt.SmoothedCrossEntropy(label_smoothing=0.0)

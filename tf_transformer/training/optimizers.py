@@ -33,6 +33,8 @@ class Adam(keras.optimizers.Adam):
     Raises:
         ValueError: `global_clipnorm` is not above 0.
 
+    Squares of gradients below 1e-4 are 0 in float16; keep weights in float32 (`mixed_float16`).
+
     Attributes:
         gradient_norm: The global norm of the newest gradients, before clipping.
 

@@ -34,7 +34,8 @@ class TrainingStep:
             with accumulation, since XLA might compute several batches at once.
 
     Raises:
-        ValueError: No metric is a `TokenLoss`, or a number is below 1.
+        ValueError: No metric is a `TokenLoss`, `compile` did not receive one of them, or a number
+            is below 1.
 
     Attributes:
         updates_together: Number of updates in a step of `fit`; see `run_together`.

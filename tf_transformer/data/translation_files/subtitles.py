@@ -10,7 +10,7 @@ _TIMES = r"[ \t]*\d+:\d\d:\d\d[,.]\d+[ \t]*-->.*"
 _CUE = re.compile(rf"(?m)^\ufeff?{_TIMES}((?:\n(?![ \t]*\d+\s*\n{_TIMES})(?=.*\S).*)*)$")
 _OTHER = re.compile(r"(?m)^(?![\ufeff \t]*\d+[ \t\r]*$)[ \t]*(\S.*)")
 _LINE, _TAG = re.compile(".+"), re.compile(r"</?[a-zA-Z][^<>]*>|\{\\[^{}]*\}")
-_SPEAKER = re.compile(rf"(?:\s|{_TAG.pattern})*[-–—][ \t]*")
+_SPEAKER = re.compile(rf"(?:\s|{_TAG.pattern})*[-–—]++(?!\d)[ \t]*")  # no minus
 _ADVICE = "write 00:00:01,000 --> 00:00:02,000 above it, without a blank line between"
 
 
