@@ -33,8 +33,9 @@ class Options(Checked):
     )
     precision: Literal["float32", "bfloat16"] | None = option(
         None,
-        "precision of a SavedModel's weights and computation (default: float32); bfloat16 halves "
-        "the size of its weights, and is faster for large models on processors that multiply bfloat16",
+        "precision of a SavedModel's weights and computation (default: float32); bfloat16 "
+        "halves the size of the weights, and is faster for large models on processors that "
+        "multiply bfloat16",
     )
     quantization: Literal["int8", "int16", "float16", "bfloat16"] | None = option(
         None, "how CTranslate2 stores weights (default: float32)"
