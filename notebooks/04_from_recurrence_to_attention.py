@@ -199,11 +199,11 @@ def bleu_of(texts, rows):
 
 
 places = [f"{label}\nn = {len(rows)}" for label, rows in zip(labels, groups, strict=True)]
-figure, axes = plt.subplots(figsize=(7, 4))
+figure, axes = plt.subplots(figsize=(9, 4))
 for (name, texts), marker in zip(translations.items(), "os^Dv<>", strict=False):
     axes.plot(places, [bleu_of(texts, rows) for rows in groups], marker=marker, label=name)
 axes.set(xlabel="source length (words)", ylabel="BLEU", ylim=(0, None))
-axes.legend(frameon=False)
+axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
 figure.tight_layout()
 
 # %% [markdown]
