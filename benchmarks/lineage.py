@@ -19,9 +19,9 @@ import time
 from typing import Any
 
 from figures import save_lines
+from texts import read_texts
 
 import tf_transformer
-from tf_transformer.data.lines import stream_lines
 
 # In the order of docs/lineage.md.
 TRANSLATING = ("sutskever", "cho", "bahdanau", "luong", "transformer", "prefix_lm", "causal_lm")
@@ -188,11 +188,9 @@ def by_length(
 def test_text(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the sentences to measure on and their translations."""
     if options.test_source:
-        return [*stream_lines(options.test_source)], [*stream_lines(options.test_target)]
+        return read_texts(options.test_source), read_texts(options.test_target)
     if options.validation_source:
-        return [*stream_lines(options.validation_source)], [
-            *stream_lines(options.validation_target)
-        ]
+        return read_texts(options.validation_source), read_texts(options.validation_target)
     from tf_transformer import phrasebook
 
     text = phrasebook().test

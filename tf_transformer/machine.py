@@ -216,7 +216,9 @@ def quiet() -> Iterator[None]:
 
 def num_cores() -> int:
     """Return the number of cores this process may use, rounding a container's share up."""
-    cores = len(os.sched_getaffinity(0))
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        cores = len(os.sched_getaffinity(0))
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         quota, period = map(int, _QUOTA.read_text().split())
         cores = min(cores, max(1, math.ceil(quota / period)))

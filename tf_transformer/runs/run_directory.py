@@ -126,12 +126,13 @@ class RunDirectory:
         with atomic_folder(self.tokenizers_path, overwrite=True) as folder:
             for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
                 tokenizer.save(folder / f"{side}.model")
-        if test := corpus and corpus.test:
+        test = None if corpus is None else corpus.test
+        if test is not None:
             with atomic_folder(self.test_path, overwrite=True) as folder:
                 for side, sentences in (("source", test.sources), ("target", test.targets)):
                     text = "".join(f"{sentence}\n" for sentence in sentences)
                     (folder / f"{side}.txt").write_text(text, encoding="utf-8")
-        summary = corpus.summary if corpus else ()
+        summary = () if corpus is None else corpus.summary
         with atomic_file(self.summary_path) as temporary:
             temporary.write_text(json.dumps(summary, ensure_ascii=False), encoding="utf-8")
         self.save_config(config)
