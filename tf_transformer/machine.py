@@ -132,7 +132,7 @@ def only_errors_of_tensorflow() -> Iterator[None]:
 def begin_helper() -> None:
     """Leave Ctrl-C and the GPUs to the process that started this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hide_other_gpus([])
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow may never be needed, and loads slowly
 
 
 def require_no_fork() -> None:

@@ -93,7 +93,8 @@ def run(options: Options) -> int:
         from tf_transformer.machine import num_cores
         from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
 
-        gpus, corpus = gpus_by_driver(config.training.devices), load_corpus(config.data)
+        corpus = load_corpus(config.data, (), num_cores())
+        gpus = gpus_by_driver(config.training.devices)
         print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0
     if options.prepare and resume:

@@ -38,14 +38,16 @@ _VOCAB_SIZES_BY_PAIRS = {
 _MOST_HELD_OUT = 1_000
 
 
-def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -> Corpus:
+def load_corpus(
+    config: DataConfig, summary: Sequence[Mapping[str, Any]] = (), processes: int = 1
+) -> Corpus:
     """Read or generate the sentences of a run; raise a `DataError` if that is impossible.
 
     Text files are read once, or not at all if they are those of a `summary` of an earlier process.
 
     Training text in files stays on disk; with `corpus="monolingual"` it has empty sources. Without
     validation files, `hold_out` takes pairs from each training text. The texts have the tags of
-    their corpora, but not `source_tag`.
+    their corpora, but not `source_tag`. Several `processes` read the files of large text.
     """
     if config.corpus == "none":
         raise DataError("the run was imported, and has no text of its own")
@@ -53,10 +55,12 @@ def load_corpus(config: DataConfig, summary: Sequence[Mapping[str, Any]] = ()) -
         return _BUILT_IN[config.corpus]()
     if config.corpus.startswith("tfds:"):
         return load_tfds(config.corpus.removeprefix("tfds:"), config.tfds_dir, config.tfds_download)
-    return _read_files(config, summary)
+    return _read_files(config, summary, processes)
 
 
-def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> Corpus:
+def _read_files(
+    config: DataConfig, summaries: Sequence[Mapping[str, Any]], processes: int
+) -> Corpus:
     # Read the small text first, so that its errors are reported before the large text is read.
     read = _READERS[config.corpus]
     validations = [read(*paths) for paths in config.paths("validation")]
@@ -64,8 +68,8 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
     units, notes, texts, summary = "pairs" if config.has_sources else "sentences", [], [], []
     for paths, known in itertools.zip_longest(config.paths("train"), summaries):
         candidates = Candidates()
-        observers = sample.add, (repeated if config.has_validation_files else candidates).add
-        text = read(*paths, observers=observers, known=known)
+        observers = sample, repeated if config.has_validation_files else candidates
+        text = read(*paths, observers=observers, known=known, processes=processes)
         if known and text.fingerprint != known["fingerprint"]:
             raise DataError(
                 f"{' and '.join(paths)}: was changed since the run began. Restore it, or start a "
@@ -188,11 +192,22 @@ class Candidates:
     def add(self, pair: tuple[str, str]) -> None:
         """Take note of the next pair of the text."""
         source = _normalized_source(pair)
-        self._occurrences[source] += 1
-        if self._occurrences[source] == 1:
-            digest = hashlib.blake2b(source.encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(source.encode(), digest_size=8).digest()
+        self._count(digest, source, pair)
+
+    def merge(self, other: "Candidates") -> None:
+        """Take note of the pairs that another object took note of, as of later pairs."""
+        for digest, source, pair in other._heap:
+            self._count(digest, source, pair, other._occurrences[source])
+
+    def _count(self, digest: bytes, source: str, pair: tuple[str, str], times: int = 1) -> None:
+        is_full = len(self._heap) == 2 * _MOST_HELD_OUT
+        if is_full and digest < self._heap[0][0]:  # most sources of a long text
+            return
+        self._occurrences[source] += times
+        if self._occurrences[source] == times:
             heapq.heappush(self._heap, (digest, source, pair))
-            if len(self._heap) > 2 * _MOST_HELD_OUT:
+            if is_full:
                 del self._occurrences[heapq.heappop(self._heap)[1]]
 
     def hold_out(self, text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
@@ -232,7 +247,7 @@ def num_held_out(num_pairs: int) -> int:
 
 
 class Sample:
-    """Every n-th pair of texts, and n a power of two that makes some 1,000 to 2,000 `pairs`."""
+    """Every n-th pair of a text, and n a power of two that makes some 1,000 to 2,000 `pairs`."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []
@@ -242,10 +257,19 @@ class Sample:
         """Take note of the next pair."""
         if self._number % self._step == 0:
             self.pairs.append(pair)
-            if len(self.pairs) == 2 * SAMPLE_PAIRS:
-                del self.pairs[1::2]
-                self._step *= 2
+            self._shorten()
         self._number += 1
+
+    def merge(self, other: "Sample") -> None:
+        """Add the pairs of another sample, as of later pairs."""
+        self._shorten(other._step)
+        self.pairs += other.pairs[:: self._step // other._step]
+        self._shorten()
+
+    def _shorten(self, step: int = 1) -> None:
+        while self._step < step or len(self.pairs) >= 2 * SAMPLE_PAIRS:
+            del self.pairs[1::2]
+            self._step *= 2
 
 
 class Repeated:
@@ -263,6 +287,10 @@ class Repeated:
         """Take note of a training pair."""
         if self._counts and (words := _words(pair)) in self._counts:
             self._trained.add(words)
+
+    def merge(self, other: "Repeated") -> None:
+        """Take note of the training pairs that another object took note of."""
+        self._trained |= other._trained
 
 
 def _words(pair: tuple[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import codecs
 import gzip
+import io
 import itertools
 import os
 import unicodedata
@@ -14,6 +15,7 @@ from tf_transformer.files import naming
 
 FilePath = str | os.PathLike[str]
 _GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK_BYTES = 2**20
 # Unicode categories of white space, controls and format characters (a zero width space).
 _INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
 
@@ -28,18 +30,32 @@ def stream_lines(path: FilePath) -> Iterator[str]:
     Raises:
         DataError: If the file cannot be read, is empty, or is not valid gzip or UTF-8.
     """
-    line = None
+    number = 0
     try:
         with open(path, "rb") as file:
             # The first bytes, not the name, show whether the file is gzip.
             is_gzip = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            for line in decode_lines(gzip.open(file) if is_gzip else file, str(path)):
-                yield line
+            unpacked = gzip.open(file) if is_gzip else file
+            while block := unpacked.read(_BLOCK_BYTES) + unpacked.readline():
+                lines = _decode_block(block)
+                yield from lines or decode_lines(io.BytesIO(block), str(path), number + 1)
+                number += block.count(b"\n") or 1
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or f"damaged or incomplete gzip ({error})"
         raise DataError(f"{path}: {reason.lower()}; check the file (from {Path.cwd()})") from error
-    if line is None:
+    if not number:
         raise DataError(f"{path}: the file is empty; give a file with one sentence on each line")
+
+
+def _decode_block(block: bytes) -> list[str]:
+    """Return what `decode_lines` yields, sooner; nothing if it has to look at each line."""
+    if b"\0" in block or codecs.BOM_UTF8 in block:
+        return []
+    try:
+        lines = block.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        return []
+    return [line.removesuffix("\r") for line in lines]
 
 
 def decode_lines(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
@@ -109,4 +125,6 @@ def stream_tsv(path: FilePath) -> Iterator[tuple[str, str]]:
 
 def is_blank(text: str) -> bool:
     """Return whether a text has no visible character; U+200B and U+FEFF are not visible."""
+    if text[:1].isalnum():  # most sentences
+        return False
     return all(unicodedata.category(character) in _INVISIBLE for character in text)

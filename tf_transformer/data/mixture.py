@@ -72,6 +72,9 @@ class Mixture(SentencePairs):
         """Identifier of all texts."""
         return self.derived_fingerprint(*(text.fingerprint for text in self.texts))
 
+    def parts(self) -> list[SentencePairs]:
+        return [part for text in self.texts for part in text.parts()]
+
     @property
     def counts(self) -> list[int]:
         """Numbers of pairs that the texts give to each epoch, at least one."""

@@ -5,13 +5,24 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
-from typing import Any
+from typing import Any, Protocol, Self
 
 from tf_transformer.data.lines import DataError, FilePath, is_blank, stream_aligned, stream_tsv
 
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
 SAMPLE_PAIRS = 1000
+
+
+class Observer(Protocol):
+    """What takes note of the pairs of a text while they are read for the first time."""
+
+    def add(self, pair: tuple[str, str]) -> None:
+        """Take note of the next pair."""
+
+    def merge(self, other: Self) -> None:
+        """Take note of what another observer of the same kind noted of later pairs."""
 
 
 class SentencePairs(Sized, Iterable[tuple[str, str]]):
@@ -38,6 +49,10 @@ class SentencePairs(Sized, Iterable[tuple[str, str]]):
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return f"{len(self):,} pairs, SHA-256 {digest[:16]}"
 
+    def parts(self) -> "list[SentencePairs]":
+        """Return texts that have the pairs of this one in turn, to be read in several processes."""
+        return [self]
+
     def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         """Return a function from an epoch to the numbers of its pairs; None for each pair once.
 
@@ -50,15 +65,14 @@ class StoredPairs(SentencePairs):
     """Pairs that are read again for each iteration, in the same order; blank ones are dropped."""
 
     _num_pairs = num_blank = 0
-    _observers: Sequence[Callable[[tuple[str, str]], None]] = ()
+    _observers: Sequence[Observer] = ()
 
     @abc.abstractmethod
     def _stored(self) -> Iterator[tuple[str, ...]]:
         """Yield sources and targets, or targets alone, with blank ones."""
 
-    def _read_all(self, where: str) -> None:
-        """Count the pairs; raise a `DataError` if none is left."""
-        _ = self.fingerprint
+    def _require_pairs(self, where: str) -> None:
+        """Raise a `DataError` if no pair is left of those that were read."""
         if not self._num_pairs:
             raise no_pair_left(where, self.num_blank)
 
@@ -72,8 +86,8 @@ class StoredPairs(SentencePairs):
                 num_blank += 1
                 continue
             pair = sides if len(sides) == 2 else ("", *sides)
-            for observe in self._observers:
-                observe(pair)
+            for observer in self._observers:
+                observer.add(pair)
             num_pairs += 1
             yield pair
         self._num_pairs, self.num_blank = num_pairs, num_blank  # the same each time
@@ -127,8 +141,22 @@ class ChangedText(SentencePairs):
     def __len__(self) -> int:
         return len(self.text)
 
+    def parts(self) -> list[SentencePairs]:
+        return [dataclasses.replace(self, text=part) for part in self.text.parts()]
+
     def rows_of_epoch(self, dropped: Collection[int], seed: int | None) -> RowsOfEpoch | None:
         return self.text.rows_of_epoch(dropped, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledText(ChangedText):
+    """A random share of the pairs of a text, the same each time; `len` counts all of them."""
+
+    share: float
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        draw = random.Random(0).random
+        return (pair for pair in self.text if draw() < self.share)
 
 
 @dataclasses.dataclass(frozen=True)

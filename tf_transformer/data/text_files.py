@@ -1,5 +1,6 @@
 """Sentence pairs in text files and shards, which are left on disk."""
 
+import copy
 import glob
 import itertools
 import os
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tf_transformer.data.lines import DataError, FilePath, stream_aligned
-from tf_transformer.data.text import StoredPairs
+from tf_transformer.data.processes import map_in_processes
+from tf_transformer.data.text import Observer, StoredPairs
 from tf_transformer.files import sha256
 
+_BYTES_FOR_PROCESSES = 2**26  # which are read in a few seconds
 _WILDCARDS = re.compile(r"(?:[*?]|\[!?\]?[^]/]*\])+")
 
 
@@ -27,9 +30,10 @@ class TextFiles(StoredPairs):
             without translations, in which each line is a target with an empty source.
         target: The same for the translations: its line i in file k translates line i in source
             file k. The wildcards of both must match the same text, except for leading zeros.
-        observers: Functions that are called with each pair while the constructor reads.
+        observers: Objects that take note of each pair while the constructor reads.
         known: A `summary` of the same text.
         read: Reads the pairs of a shard; the default is `stream_aligned`.
+        processes: Number of processes that read the shards of large text at the same time.
 
     Attributes:
         shards: Tuples of the paths of files that belong together, one tuple for each shard.
@@ -49,9 +53,10 @@ class TextFiles(StoredPairs):
         self,
         source: FilePath | None,
         target: FilePath,
-        observers: Sequence[Callable[[tuple[str, str]], None]] = (),
+        observers: Sequence[Observer] = (),
         known: Mapping[str, Any] | None = None,
         read: Callable[..., Iterator[tuple[str, ...]]] | None = None,
+        processes: int = 1,
     ) -> None:
         self._read = read or stream_aligned
         sides = [_matching_files(side) for side in (source, target) if side is not None]
@@ -79,9 +84,26 @@ class TextFiles(StoredPairs):
             self.fingerprint = known["fingerprint"]
             return
         self._stamps = {path: _Stamp.of(path) for path in paths}
+        is_large = sum(stamp.size for stamp in self._stamps.values()) >= _BYTES_FOR_PROCESSES
         self._observers = observers
-        self._read_all(" and ".join(str(s) for s in (source, target) if s))
+        read_parts = [*map_in_processes(_read, self.parts(), processes if is_large else 1)]
         self._observers = ()
+        for part in read_parts:
+            self._num_pairs += len(part)
+            self.num_blank += part.num_blank
+            for observer, of_part in zip(observers, part._observers, strict=True):
+                observer.merge(of_part)
+        self._require_pairs(" and ".join(str(side) for side in (source, target) if side))
+        first, *others = (part.fingerprint for part in read_parts)
+        self.fingerprint = self.derived_fingerprint(first, *others) if others else first
+
+    def parts(self) -> "list[TextFiles]":
+        """Return a text for each shard, whose length is known only when it was read."""
+        parts = [copy.copy(self) for _ in self.shards]
+        for part, shard in zip(parts, self.shards, strict=True):
+            part.shards = [shard]
+            part._observers = copy.deepcopy(self._observers)
+        return parts
 
     def summary(self) -> dict[str, Any]:
         """Return what a later process needs to know of the text, as values for JSON."""
@@ -106,6 +128,12 @@ class TextFiles(StoredPairs):
     def _require_unchanged(self, shard: Sequence[Path]) -> None:
         for path in filter(self._is_changed, shard):
             raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
+
+
+def _read(part: TextFiles) -> TextFiles:
+    """Return a part of which all is known."""
+    _ = part.fingerprint
+    return part
 
 
 def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:

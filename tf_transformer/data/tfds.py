@@ -31,7 +31,8 @@ class TfdsText(StoredPairs):
             ) from error
         self._place = builder.data_dir, split
         self._examples = examples.batch(_PAIRS_TOGETHER)
-        self._read_all(f"{where}, split {split}")
+        _ = self.fingerprint  # counts the pairs
+        self._require_pairs(f"{where}, split {split}")
 
     def __reduce__(self) -> tuple[Callable, tuple[str, str]]:
         """Pickle where the pairs are, since a dataset of TensorFlow belongs to a process."""

@@ -11,7 +11,8 @@ from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import TaggedText
 from tf_transformer.data.packing import PACKED_INPUTS, PackedRows, pack, packed_arrays
 from tf_transformer.data.padding import SpecialIds, length_classes, padded_arrays, split, split_into
-from tf_transformer.data.prefetch import OtherProcess, Prefetched
+from tf_transformer.data.prefetch import Prefetched
+from tf_transformer.data.processes import OtherProcess
 from tf_transformer.data.text import SentencePairs
 from tf_transformer.data.tokenized_text import ChangingText, TokenizedText
 from tf_transformer.errors import InputError
@@ -142,6 +143,7 @@ class TokenBatches:
         mark_practice: float = 0.0,
         row_length: int | None = None,
         in_process: bool = False,
+        processes: int = 1,
     ) -> "TokenBatches":
         """Tokenize parallel text and batch it with the special ids of the target tokenizer.
 
@@ -161,6 +163,7 @@ class TokenBatches:
             in_process: Whether noise and practice are made in a process of their own, for GPUs,
                 which would otherwise wait for Python's lock. The text must be picklable then, and a
                 script needs `if __name__ == "__main__":`.
+            processes: See `TokenizedText.build`.
 
         Raises:
             DataError: If no pair is left, or the cache cannot be written.
@@ -182,7 +185,7 @@ class TokenBatches:
         parallel_text = MarkedText(parallel_text, marks) if marks else parallel_text
         parallel_text = TaggedText(parallel_text, source_tag) if source_tag else parallel_text
         tokenizers = source_tokenizer, target_tokenizer
-        text = TokenizedText.build(parallel_text, tokenizers, max_length, cache_dir)
+        text = TokenizedText.build(parallel_text, tokenizers, max_length, cache_dir, processes)
         changing = None
         if source_noise or mark_practice:
             changes = source_noise, mark_practice, marks

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import itertools
 import json
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tf_transformer.data.lines import DataError, FilePath
 from tf_transformer.data.mark_practice import practise_marks
 from tf_transformer.data.marks import Marks
 from tf_transformer.data.noise import add_noise
+from tf_transformer.data.processes import map_in_processes
 from tf_transformer.data.text import SentencePairs
 from tf_transformer.data.word_links import WordLinks
 from tf_transformer.files import atomic_folder
@@ -51,6 +53,7 @@ class TokenizedText:
         tokenizers: Sequence[GraphTokenizer],
         max_length: int,
         cache_dir: FilePath | None = None,
+        processes: int = 1,
     ) -> "TokenizedText":
         """Tokenize parallel text in chunks, and drop the pairs with a side that is too long.
 
@@ -60,33 +63,21 @@ class TokenizedText:
             max_length: Maximum number of tokens in a sentence, its end included.
             cache_dir: Directory that keeps the ids for all runs with the same input; None keeps
                 the ids in memory.
+            processes: Number of processes that fill the cache, each with the files of a shard.
 
         Raises:
             DataError: If all pairs are too long, the cache cannot be written, or a tokenizer gives
                 an id outside its vocabulary.
         """
-        dropped: list[int] = []
-
-        def short_pairs() -> _Pairs:
-            numbers = itertools.count()
-            for chunk in _chunks(parallel_text):
-                for pair in zip(*map(_encode, tokenizers, zip(*chunk, strict=True)), strict=True):
-                    number = next(numbers)
-                    if max(map(len, pair)) < max_length:
-                        yield pair
-                    else:
-                        dropped.append(number)
-            if len(dropped) == len(parallel_text):
-                raise DataError(
-                    f"all {len(dropped):,} sentence pairs have more tokens than max_length="
-                    f"{max_length} allows; raise it, or check the corpus"
-                )
-
         is_small = max(tokenizer.vocab_size for tokenizer in tokenizers) <= 2**16
         dtype = np.dtype(np.uint16 if is_small else np.int32)
-        arrays = _arrays(short_pairs(), dtype)
+        options = tokenizers, max_length, dtype
+        dropped: list[int] = []
         if cache_dir is None:
-            return cls(*map(np.concatenate, zip(*arrays, strict=True)), dropped)
+            arrays = zip(*_tokenized(parallel_text, *options, dropped), strict=True)
+            text = cls(*map(np.concatenate, arrays), dropped)
+            _require_short(dropped, len(parallel_text), max_length)
+            return text
         key = [parallel_text.fingerprint, max_length, dtype.str]
         key += [hashlib.sha256(tokenizer.model).hexdigest() for tokenizer in tokenizers]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
@@ -94,10 +85,13 @@ class TokenizedText:
         if not path.exists():
             try:
                 with atomic_folder(path) as folder:
-                    with open(folder / "ids", "wb") as ids, open(folder / "offsets", "wb") as ends:
-                        for id_part, end_part in arrays:
-                            ids.write(id_part.tobytes())
-                            ends.write(end_part.tobytes())
+                    parts = parallel_text.parts() if processes > 1 else [parallel_text]
+                    write = functools.partial(_write, folder, *options)
+                    jobs, number = list(enumerate(parts)), 0
+                    for part, of_part in enumerate(map_in_processes(write, jobs, processes)):
+                        dropped += [number + index for index in of_part]
+                        number = len(dropped) + _append(folder, part, dtype)
+                    _require_short(dropped, number, max_length)
                     np.save(folder / "dropped.npy", np.array(dropped, np.int64))
             except OSError as error:
                 if not path.exists():  # Another process may have been faster.
@@ -189,6 +183,69 @@ class ChangingText:
             return pairs
         sources, targets = zip(*pairs, strict=True)
         return list(zip(add_noise(sources, self.source_noise, random), targets, strict=True))
+
+
+def _tokenized(
+    pairs: SentencePairs,
+    tokenizers: Sequence[GraphTokenizer],
+    max_length: int,
+    dtype: np.dtype,
+    dropped: list[int],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the arrays of a `TokenizedText` in parts; add the indices of pairs to `dropped`."""
+
+    def short_pairs() -> _Pairs:
+        numbers = itertools.count()
+        for chunk in _chunks(pairs):
+            for pair in zip(*map(_encode, tokenizers, zip(*chunk, strict=True)), strict=True):
+                number = next(numbers)
+                if max(map(len, pair)) < max_length:
+                    yield pair
+                else:
+                    dropped.append(number)
+
+    return _arrays(short_pairs(), dtype)
+
+
+def _require_short(dropped: Sequence[int], num_pairs: int, max_length: int) -> None:
+    if len(dropped) == num_pairs:
+        raise DataError(
+            f"all {num_pairs:,} sentence pairs have more tokens than max_length={max_length} "
+            f"allows; raise it, or check the corpus"
+        )
+
+
+def _write(
+    folder: Path,
+    tokenizers: Sequence[GraphTokenizer],
+    max_length: int,
+    dtype: np.dtype,
+    job: tuple[int, SentencePairs],
+) -> list[int]:
+    """Write the arrays of part n of a text into files; return the indices of what was dropped."""
+    (number, pairs), dropped = job, []
+    with (
+        open(folder / f"ids{number or ''}", "wb") as ids,
+        open(folder / f"offsets{number or ''}", "wb") as offsets,
+    ):
+        for id_part, offset_part in _tokenized(pairs, tokenizers, max_length, dtype, dropped):
+            ids.write(id_part.tobytes())
+            offsets.write(offset_part.tobytes())
+    return dropped
+
+
+def _append(folder: Path, number: int, dtype: np.dtype) -> int:
+    """Append what `_write` wrote for part n to that of part 0; return the number of pairs."""
+    whole, part = folder / "offsets", folder / f"offsets{number or ''}"
+    if number:
+        with open(folder / "ids", "ab") as ids, open(folder / f"ids{number}", "rb") as more:
+            end = ids.tell() // dtype.itemsize
+            shutil.copyfileobj(more, ids)
+        with open(whole, "ab") as offsets:
+            offsets.write((end + np.fromfile(part, np.int64)[1:]).tobytes())
+        part.unlink()
+        (folder / f"ids{number}").unlink()
+    return whole.stat().st_size // 16  # of two numbers for each pair, and one more
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:

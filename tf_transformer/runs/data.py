@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.marks import MarkedText, Marks, require_pattern
-from tf_transformer.data.text import Corpus, SentencePairs
+from tf_transformer.data.processes import map_in_processes
+from tf_transformer.data.text import Corpus, SampledText, SentencePairs
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.errors import ConfigError
 from tf_transformer.machine import num_cores
@@ -20,7 +21,11 @@ from tf_transformer.runs.restore import Tokenizers, restore_tokenizers
 from tf_transformer.runs.run_directory import RunDirectory, say
 from tf_transformer.tokenizers.additions import with_symbols
 from tf_transformer.tokenizers.marks import MarkIds, MarkSymbols
-from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
+from tf_transformer.tokenizers.sentencepiece import (
+    MAX_SENTENCES,
+    SentencePieceTokenizer,
+    VocabularySizeError,
+)
 from tf_transformer.training.workers import Workers
 
 _PAIRS_ON_DISK = 1_000_000  # from which on the ids are kept in the run directory
@@ -65,7 +70,7 @@ def prepare_data(
     """
     if config.data.mark_pattern:  # before the text is read, which may take minutes
         require_pattern(config.data.mark_pattern)
-    corpus = load_corpus(config.data, run.summary() if resume else ())
+    corpus = load_corpus(config.data, run.summary() if resume else (), num_cores())
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
@@ -124,7 +129,7 @@ def batches_of(
     for_training = {
         "seed": seed, "cache_dir": config.data_cache, "source_noise": config.source_noise,
         "mark_practice": config.mark_practice, "row_length": config.row_length or None,
-        "in_process": in_process,
+        "in_process": in_process, "processes": num_cores() if config.data_cache else 1,
     }  # fmt: skip
     return TokenBatches.from_text(
         text,
@@ -159,11 +164,17 @@ def _train_tokenizers(
     symbols = list(dict.fromkeys([*(config.user_symbols or "").split(), *data.tags]))
     units = "sentence pairs" if corpus.unit == "pair" else "sentences"
     say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
-    text = corpus.train
+    share = MAX_SENTENCES / len(corpus.train) / (2 if config.joint else 1)
+    text = SampledText(corpus.train, share) if share < 1 else corpus.train
     if data.marks:
         marks = Marks(data.marks, data.mark_pattern, symbols)
         text = MarkedText(text, marks)
         symbols += marks.symbols.all
+
+    def pairs() -> Iterable[tuple[str, str]]:
+        if share >= 1:
+            return text
+        return itertools.chain.from_iterable(map_in_processes(list, text.parts(), num_cores()))
 
     def train(sentences: Iterable[str]) -> bytes:
         tokenizer = SentencePieceTokenizer.train(
@@ -176,8 +187,8 @@ def _train_tokenizers(
 
     try:
         if config.joint:
-            return [train(itertools.chain.from_iterable(text))]
-        return [train(pair[side] for pair in text) for side in (0, 1)]
+            return [train(itertools.chain.from_iterable(pairs()))]
+        return [train(pair[side] for pair in pairs()) for side in (0, 1)]
     except VocabularySizeError as error:
         if not may_grow:
             raise

@@ -30,7 +30,7 @@ _ALWAYS = {**dict.fromkeys(_SPACES, " "), "▁": "_"}
 _OWN_SYMBOL = re.compile(r"</?s>|<pad>|<unk>|<0x[0-9A-F]{2}>")
 
 # SentencePiece keeps its training sentences in memory; a sample of this size is representative.
-_MAX_SENTENCES = 4_000_000
+MAX_SENTENCES = 4_000_000
 
 
 class TokenizerError(InputError):
@@ -176,7 +176,7 @@ class SentencePieceTokenizer(FileTokenizer):
             try:
                 sentencepiece.SentencePieceTrainer.train(
                     sentence_iterator=stream(),
-                    input_sentence_size=_MAX_SENTENCES,
+                    input_sentence_size=MAX_SENTENCES,
                     shuffle_input_sentence=True,
                     model_writer=model,
                     vocab_size=vocab_size,

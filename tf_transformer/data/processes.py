@@ -1,0 +1,86 @@
+"""Functions that run in processes of their own, which use other cores than this one."""
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import multiprocessing.pool
+import pickle
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tf_transformer.errors import InputError
+from tf_transformer.machine import begin_helper
+
+
+def map_in_processes(
+    function: Callable[[Any], Any], arguments: Sequence[Any], number: int
+) -> Iterator[Any]:
+    """Yield the results for some arguments, in their order, as made by up to `number` processes.
+
+    With one argument or process, this one calls the function itself.
+    """
+    number = min(number, len(arguments))
+    if number < 2:
+        yield from map(function, arguments)
+        return
+    idle: queue.SimpleQueue[OtherProcess] = queue.SimpleQueue()
+    for _ in range(number):
+        idle.put(OtherProcess(function))
+
+    def call(argument: Any) -> Any:
+        process = idle.get()
+        result = process(argument)  # after an error the process ends with the object
+        idle.put(process)
+        return result
+
+    with multiprocessing.pool.ThreadPool(number) as pool:
+        yield from pool.imap(call, arguments)
+
+
+class OtherProcess:
+    """A function that runs in a process of its own, so that it holds no lock of ours.
+
+    The process begins with the first call, and ends with this one or without this object. It has
+    its own copy of the function, and sees no GPU.
+
+    Raises:
+        ChildProcessError: The process was killed, or the function raised an error that is no
+            `InputError` or `OSError`.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function, self._connection = function, None
+
+    def __call__(self, argument: Any) -> Any:
+        if self._connection is None:
+            # Pickled here, since unpickling calls TensorFlow, which would take memory of a GPU.
+            pickled = pickle.dumps(self._function)
+            context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+            ours, theirs = context.Pipe()
+            context.Process(target=_answer, args=(pickled, theirs), daemon=True).start()
+            theirs.close()
+            self._connection = ours
+        try:
+            self._connection.send(argument)
+            result = self._connection.recv()
+        except (EOFError, OSError):
+            message = "A helper process was killed, or failed as it says above."
+            raise ChildProcessError(message) from None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def _answer(pickled: bytes, connection: multiprocessing.connection.Connection) -> None:
+    """Call the function for each argument that comes, until the other process has ended."""
+    begin_helper()
+    function = pickle.loads(pickled)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            argument = connection.recv()
+            try:
+                result = function(argument)
+            except (InputError, OSError) as error:
+                result = error
+            connection.send(result)
