@@ -93,7 +93,7 @@ def run(options: Options) -> int:
         from tf_transformer.machine import num_cores
         from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
 
-        corpus = load_corpus(config.data, (), num_cores())
+        corpus = load_corpus(config.data)
         gpus = gpus_by_driver(config.training.devices)
         print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0

@@ -12,7 +12,6 @@ from typing import Any, Protocol, Self
 from tf_transformer.data.lines import DataError, FilePath, is_blank, stream_aligned, stream_tsv
 
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
-SAMPLE_PAIRS = 1000
 
 
 class Observer(Protocol):
@@ -191,8 +190,8 @@ class Corpus:
 
     @property
     def sample(self) -> Sequence[tuple[str, str]]:
-        """Some 1,000 pairs, spread over the whole training text, which may be sorted."""
-        step = -(-len(self.train) // SAMPLE_PAIRS)
+        """Some 1,000 or 2,000 pairs from all of the training text, which may be sorted."""
+        step = -(-len(self.train) // 1000)
         return self.read_sample or list(itertools.islice(self.train, 0, None, step))
 
     @property

@@ -71,11 +71,10 @@ class TokenizedText:
         """
         is_small = max(tokenizer.vocab_size for tokenizer in tokenizers) <= 2**16
         dtype = np.dtype(np.uint16 if is_small else np.int32)
-        options = tokenizers, max_length, dtype
         dropped: list[int] = []
         if cache_dir is None:
-            arrays = zip(*_tokenized(parallel_text, *options, dropped), strict=True)
-            text = cls(*map(np.concatenate, arrays), dropped)
+            arrays = _Tokenizing(tokenizers, max_length, dtype).arrays(parallel_text, dropped)
+            text = cls(*map(np.concatenate, zip(*arrays, strict=True)), dropped)
             _require_short(dropped, len(parallel_text), max_length)
             return text
         key = [parallel_text.fingerprint, max_length, dtype.str]
@@ -86,12 +85,12 @@ class TokenizedText:
             try:
                 with atomic_folder(path) as folder:
                     parts = parallel_text.parts() if processes > 1 else [parallel_text]
-                    write = functools.partial(_write, folder, *options)
-                    jobs, number = list(enumerate(parts)), 0
-                    for part, of_part in enumerate(map_in_processes(write, jobs, processes)):
-                        dropped += [number + index for index in of_part]
-                        number = len(dropped) + _append(folder, part, dtype)
-                    _require_short(dropped, number, max_length)
+                    write = _Tokenizing(tokenizers, max_length, dtype, folder).write
+                    num_pairs, jobs = 0, list(enumerate(parts))
+                    for number, of_part in enumerate(map_in_processes(write, jobs, processes)):
+                        dropped += [num_pairs + index for index in of_part]
+                        num_pairs = len(dropped) + _append(folder, number, dtype)
+                    _require_short(dropped, num_pairs, max_length)
                     np.save(folder / "dropped.npy", np.array(dropped, np.int64))
             except OSError as error:
                 if not path.exists():  # Another process may have been faster.
@@ -185,28 +184,6 @@ class ChangingText:
         return list(zip(add_noise(sources, self.source_noise, random), targets, strict=True))
 
 
-def _tokenized(
-    pairs: SentencePairs,
-    tokenizers: Sequence[GraphTokenizer],
-    max_length: int,
-    dtype: np.dtype,
-    dropped: list[int],
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the arrays of a `TokenizedText` in parts; add the indices of pairs to `dropped`."""
-
-    def short_pairs() -> _Pairs:
-        numbers = itertools.count()
-        for chunk in _chunks(pairs):
-            for pair in zip(*map(_encode, tokenizers, zip(*chunk, strict=True)), strict=True):
-                number = next(numbers)
-                if max(map(len, pair)) < max_length:
-                    yield pair
-                else:
-                    dropped.append(number)
-
-    return _arrays(short_pairs(), dtype)
-
-
 def _require_short(dropped: Sequence[int], num_pairs: int, max_length: int) -> None:
     if len(dropped) == num_pairs:
         raise DataError(
@@ -215,23 +192,42 @@ def _require_short(dropped: Sequence[int], num_pairs: int, max_length: int) -> N
         )
 
 
-def _write(
-    folder: Path,
-    tokenizers: Sequence[GraphTokenizer],
-    max_length: int,
-    dtype: np.dtype,
-    job: tuple[int, SentencePairs],
-) -> list[int]:
-    """Write the arrays of part n of a text into files; return the indices of what was dropped."""
-    (number, pairs), dropped = job, []
-    with (
-        open(folder / f"ids{number or ''}", "wb") as ids,
-        open(folder / f"offsets{number or ''}", "wb") as offsets,
-    ):
-        for id_part, offset_part in _tokenized(pairs, tokenizers, max_length, dtype, dropped):
-            ids.write(id_part.tobytes())
-            offsets.write(offset_part.tobytes())
-    return dropped
+@dataclasses.dataclass(frozen=True)
+class _Tokenizing:
+    """What makes the arrays of a `TokenizedText`, or of a part of one in a folder."""
+
+    tokenizers: Sequence[GraphTokenizer]
+    max_length: int
+    dtype: np.dtype
+    folder: Path | None = None
+
+    def arrays(
+        self, text: SentencePairs, dropped: list[int]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield chunks of the arrays; add the indices of pairs that are too long to `dropped`."""
+
+        def short_pairs() -> _Pairs:
+            numbers = itertools.count()
+            for chunk in _chunks(text):
+                sides = zip(*chunk, strict=True)
+                for pair in zip(*map(_encode, self.tokenizers, sides), strict=True):
+                    number = next(numbers)
+                    if max(map(len, pair)) < self.max_length:
+                        yield pair
+                    else:
+                        dropped.append(number)
+
+        return _arrays(short_pairs(), self.dtype)
+
+    def write(self, job: tuple[int, SentencePairs]) -> list[int]:
+        """Write the arrays of part n of a text into files; return what `arrays` dropped."""
+        (number, part), dropped = job, []
+        ids, offsets = (self.folder / f"{name}{number or ''}" for name in ("ids", "offsets"))
+        with open(ids, "wb") as id_file, open(offsets, "wb") as offset_file:
+            for some_ids, some_offsets in self.arrays(part, dropped):
+                id_file.write(some_ids.tobytes())
+                offset_file.write(some_offsets.tobytes())
+        return dropped
 
 
 def _append(folder: Path, number: int, dtype: np.dtype) -> int:

@@ -70,7 +70,7 @@ def prepare_data(
     """
     if config.data.mark_pattern:  # before the text is read, which may take minutes
         require_pattern(config.data.mark_pattern)
-    corpus = load_corpus(config.data, run.summary() if resume else (), num_cores())
+    corpus = load_corpus(config.data, run.summary() if resume else ())
     if workers.is_chief:
         for note in corpus.notes:
             say(note)
