@@ -2,6 +2,7 @@
 
 import collections
 import gzip
+import itertools
 import json
 import os
 import tracemalloc
@@ -152,6 +153,23 @@ def test_pairs_that_differ_in_white_space_are_on_one_side(has_sources):
     seen, held_out = ({" ".join((s or t).split()) for s, t in part} for part in (train, validation))
     assert seen | held_out == set(plain) and not seen & held_out
     assert (len(train), len(validation), train.num_same_source) == (900, 50, 50)
+
+
+@given(
+    parts=st.lists(st.lists(st.integers(0, 30), max_size=40), max_size=5), most=st.integers(1, 9)
+)
+def test_candidates_of_parts_are_those_of_the_whole(parts, most):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("tf_transformer.data.corpus._MOST_HELD_OUT", most)
+        merged, whole, numbers = Candidates(), Candidates(), itertools.count()
+        for part in parts:
+            of_part = Candidates()
+            for source in part:
+                pair = str(source), str(next(numbers))
+                of_part.add(pair)
+                whole.add(pair)
+            merged.merge(of_part)
+    assert merged.pairs == whole.pairs and merged._occurrences == whole._occurrences
 
 
 def test_few_pairs_of_a_large_text_are_in_memory(tmp_path):

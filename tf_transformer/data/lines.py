@@ -15,7 +15,7 @@ from tf_transformer.files import naming
 
 FilePath = str | os.PathLike[str]
 _GZIP_MAGIC = b"\x1f\x8b"
-_BLOCK_BYTES = 2**20
+_BLOCK_BYTES = 2**16
 # Unicode categories of white space, controls and format characters (a zero width space).
 _INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
 

@@ -24,18 +24,23 @@ def map_in_processes(
     if number < 2:
         yield from map(function, arguments)
         return
-    idle: queue.SimpleQueue[OtherProcess] = queue.SimpleQueue()
-    for _ in range(number):
-        idle.put(OtherProcess(function))
+    processes = [OtherProcess(function) for _ in range(number)]
+    idle = queue.SimpleQueue()
 
     def call(argument: Any) -> Any:
         process = idle.get()
-        result = process(argument)  # after an error the process ends with the object
+        result = process(argument)
         idle.put(process)
         return result
 
-    with multiprocessing.pool.ThreadPool(number) as pool:
-        yield from pool.imap(call, arguments)
+    try:
+        for process in processes:
+            idle.put(process)
+        with multiprocessing.pool.ThreadPool(number) as pool:
+            yield from pool.imap(call, arguments)
+    finally:
+        for process in processes:
+            process.end()
 
 
 class OtherProcess:
@@ -50,7 +55,7 @@ class OtherProcess:
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function, self._connection = function, None
+        self._function, self._connection, self._process = function, None, None
 
     def __call__(self, argument: Any) -> Any:
         if self._connection is None:
@@ -58,7 +63,8 @@ class OtherProcess:
             pickled = pickle.dumps(self._function)
             context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
             ours, theirs = context.Pipe()
-            context.Process(target=_answer, args=(pickled, theirs), daemon=True).start()
+            self._process = context.Process(target=_answer, args=(pickled, theirs), daemon=True)
+            self._process.start()
             theirs.close()
             self._connection = ours
         try:
@@ -70,6 +76,11 @@ class OtherProcess:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._connection is not None:
+            self._process.terminate()
 
 
 def _answer(pickled: bytes, connection: multiprocessing.connection.Connection) -> None:
