@@ -2,9 +2,10 @@
 
 The script joins random sentences of the phrasebook and writes this text as gzip shards. Separate
 processes train the tokenizer, tokenize the text into a cache, read the cache, and tokenize the text
-into memory. Times are CPU seconds of all threads, so rates are those of one core. Then a thread and
-a process make noise, while the main thread wakes up each millisecond: it is late where it waits for
-Python's lock, as training on a GPU would. The last line of the output is JSON.
+into memory. Times are CPU seconds of all threads, so rates are those of one core; but
+`prepare_seconds` are those of a clock, for `tf-transformer train --prepare` on all cores. Then a
+thread and a process make noise, while the main thread wakes up each millisecond: it is late where
+it waits for Python's lock, as training on a GPU would. The last line of the output is JSON.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import itertools
 import json
 import pathlib
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -123,6 +125,20 @@ def make_noise(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def prepare(job: dict[str, Any]) -> float:
+    """Return the seconds until a run is prepared by the command."""
+    (source, target), run = job["files"], f"{job['folder']}/run"
+    python = [
+        sys.executable,
+        "-c",
+        "import sys; from tf_transformer.cli import main; sys.exit(main())",
+    ]
+    options = ["--run-dir", run, "--train-source", source, "--train-target", target, "--prepare"]
+    started = time.perf_counter()
+    subprocess.run([*python, "train", *options], check=True, stdout=subprocess.DEVNULL)
+    return round(time.perf_counter() - started, 1)
+
+
 def anonymous_mib() -> int:
     """Return the MiB of this process that no file backs, which cannot be reclaimed."""
     status = pathlib.Path("/proc/self/status").read_text()
@@ -152,6 +168,7 @@ def main() -> None:
         run(write_shards)
         results = {
             "pairs": options.pairs,
+            "prepare_seconds": prepare(job),
             "tokenizer": run(train_tokenizer),
             "cache_written": run(make_batches, f"{folder}/cache"),
             "cache_found": run(make_batches, f"{folder}/cache"),

@@ -81,6 +81,7 @@ class OtherProcess:
         """End the process, whatever it does."""
         if self._connection is not None:
             self._process.terminate()
+            self._process.join()
 
 
 def _answer(pickled: bytes, connection: multiprocessing.connection.Connection) -> None:
