@@ -1,7 +1,10 @@
 """Fixtures of several test files; makes TensorFlow quiet first."""
 
+import fcntl
 import gc
+import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -124,35 +127,65 @@ def write_copy_task(small_copy_task):
 
 
 @pytest.fixture(scope="session")
-def copy_files(tmp_path_factory):
-    """A folder of text files of the copy task; tests only read it."""
-    folder = tmp_path_factory.mktemp("data")
-    corpus = tt.copy_task(num_train=300, num_validation=12, num_test=12)
-    for name in ("train", "validation", "test"):
-        text = getattr(corpus, name)
-        for side, sentences in (("source", text.sources), ("target", text.targets)):
-            path = folder / f"{name}.{side}"
-            path.write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
-    return folder
+def made_once(tmp_path_factory):
+    """Lets `make(folder)` fill a folder for all processes of the tests, which only read it.
+
+    Returns the folder, and what `make` returned, a value for JSON.
+    """
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name, make):
+        folder, result = base / name, base / f"{name}.json"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                result.write_text(json.dumps(make(folder)))
+        return folder, json.loads(result.read_text())
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def trained_run(copy_files, tmp_path_factory):
+def copy_files(made_once):
+    """A folder of text files of the copy task."""
+
+    def make(folder):
+        folder.mkdir()
+        corpus = tt.copy_task(num_train=300, num_validation=12, num_test=12)
+        for name in ("train", "validation", "test"):
+            text = getattr(corpus, name)
+            for side, sentences in (("source", text.sources), ("target", text.targets)):
+                path = folder / f"{name}.{side}"
+                path.write_text("".join(f"{s}\n" for s in sentences), encoding="utf-8")
+
+    return made_once("data", make)[0]
+
+
+@pytest.fixture(scope="session")
+def trained_run(copy_files, made_once):
     """A run of a few steps, and what the command printed."""
-    run_dir = tmp_path_factory.mktemp("runs") / "new" / "run"
     lengths = [f"--steps={commands.STEPS}", f"--validation-steps={commands.PERIOD}"]
-    done = commands.run_here(
-        "train", "--run-dir", run_dir, *commands.files(copy_files), *commands.SMALL, *lengths
-    )
-    return run_dir, done
+
+    def make(folder):
+        options = *commands.files(copy_files), *commands.SMALL, *lengths
+        done = commands.run_here("train", "--run-dir", folder / "new" / "run", *options)
+        return {"stdout": done.stdout, "stderr": done.stderr}
+
+    folder, printed = made_once("runs", make)
+    return folder / "new" / "run", types.SimpleNamespace(**printed)
 
 
 @pytest.fixture(scope="session")
-def exported_run(trained_run, tmp_path_factory):
+def exported_run(trained_run, made_once):
     """The SavedModel of that run, and what the command printed."""
-    saved = tmp_path_factory.mktemp("saved_models") / "demo"
-    done = commands.run_here("export", trained_run[0], saved, "--beam-size=1")
-    return saved, done
+
+    def make(folder):
+        done = commands.run_here("export", trained_run[0], folder / "demo", "--beam-size=1")
+        return {"stdout": done.stdout, "stderr": done.stderr}
+
+    folder, printed = made_once("saved_models", make)
+    return folder / "demo", types.SimpleNamespace(**printed)
 
 
 @pytest.fixture(scope="session")
@@ -175,27 +208,32 @@ def deterministic():
 
 
 @pytest.fixture(scope="session")
-def early_stopped_run(small_copy_task, tmp_path_factory):
+def early_stopped_run(small_copy_task, made_once):
     """A run that learns nothing: ended by its steps, resumed, and ended by early stopping."""
-    run_dir = tmp_path_factory.mktemp("runs") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LOAD_CORPUS, lambda *_: small_copy_task)
-        small_runs.train(
-            run_dir, *small_runs.SETTINGS, "--learning-rate=1e-9", "--validation-steps=2",
-            "--schedule=noam", "--warmup-steps=1", "--patience=2", "--tensorboard", "--steps=4",
-        )  # fmt: skip
-        small_runs.train(run_dir, "--resume", "--steps=1000")
-    return run_dir
+
+    def make(run_dir):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LOAD_CORPUS, lambda *_: small_copy_task)
+            small_runs.train(
+                run_dir, *small_runs.SETTINGS, "--learning-rate=1e-9", "--validation-steps=2",
+                "--schedule=noam", "--warmup-steps=1", "--patience=2", "--tensorboard", "--steps=4",
+            )  # fmt: skip
+            small_runs.train(run_dir, "--resume", "--steps=1000")
+
+    return made_once("early_stopped_run", make)[0]
 
 
 @pytest.fixture(scope="session")
-def echo(copy_files, tmp_path_factory):
+def echo(copy_files, made_once):
     """The SavedModel of a model whose every translation is its source."""
-    tokenizer = tt.SentencePieceTokenizer.train(commands.lines_of(copy_files / "train.source"), 280)
-    saved = tmp_path_factory.mktemp("saved_models") / "echo"
-    translator = tt.Translator.from_model(letters.EchoModel(280), tokenizer, tokenizer)
-    tt.export_saved_model(translator, saved)
-    return saved
+
+    def make(folder):
+        sentences = commands.lines_of(copy_files / "train.source")
+        tokenizer = tt.SentencePieceTokenizer.train(sentences, 280)
+        translator = tt.Translator.from_model(letters.EchoModel(280), tokenizer, tokenizer)
+        tt.export_saved_model(translator, folder)
+
+    return made_once("echo", make)[0]
 
 
 @pytest.fixture
@@ -276,10 +314,14 @@ def first_sentence_model(letter_tokenizer):
 
 
 @pytest.fixture(scope="session")
-def first_sentence_version(first_sentence_model, letter_tokenizer, tmp_path_factory):
+def first_sentence_version(first_sentence_model, letter_tokenizer, made_once):
     """A SavedModel of it."""
-    translator = letters.translator_of(first_sentence_model, letter_tokenizer)
-    return tt.export_saved_model(translator, tmp_path_factory.mktemp("saved_models") / "first")
+
+    def make(folder):
+        translator = letters.translator_of(first_sentence_model, letter_tokenizer)
+        return tt.export_saved_model(translator, folder).name
+
+    return pathlib.Path(*made_once("first", make))
 
 
 @pytest.fixture(scope="session")
@@ -289,13 +331,14 @@ def in_memory(randomise, letter_tokenizer):
 
 
 @pytest.fixture(scope="session")
-def exported_version(in_memory, tmp_path_factory):
+def exported_version(in_memory, made_once, tmp_path_factory):
     """A SavedModel version of that translator, moved to another folder."""
-    folder = tmp_path_factory.mktemp("saved_models") / "demo"
-    written = tt.export_saved_model(in_memory, folder, version=3)
-    moved = tmp_path_factory.mktemp("elsewhere") / "moved"
-    shutil.move(written, moved)
-    return moved
+
+    def make(moved):
+        folder = tmp_path_factory.mktemp("saved_models") / "demo"
+        shutil.move(tt.export_saved_model(in_memory, folder, version=3), moved)
+
+    return made_once("moved", make)[0]
 
 
 @pytest.fixture(scope="session")

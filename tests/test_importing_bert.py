@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import assert_refused, run_here
+from graph_session import Server
 from imports import change, name_of, remove
-from test_saved_model import in_session
 
 from tf_transformer.importing.bert import read_bert
 from tf_transformer.runs.restore import restore_model
@@ -70,9 +70,9 @@ def test_an_imported_run_is_a_run_like_any_other(imported, tmp_path):
     lines = ["Guten Abend, Anna!", "café", "世界 Köln", "😀"]
     expected = imports.exported(imported[MASKED], lines, tmp_path)
     assert len(set(expected)) == len(lines)
-    outputs = in_session(tmp_path / "saved/1", lines)
-    assert outputs["serving_default"] == {"translation": expected}
-    assert {"translate_nbest", "score", "align"} < outputs.keys()
+    server = Server(str(tmp_path / "saved/1"))
+    assert server.run("serving_default", lines) == {"translation": expected}
+    assert {"translate_nbest", "score", "align"} < server.signatures.keys()
 
 
 def test_rows_without_a_subword_are_dropped(tmp_path):

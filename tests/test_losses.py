@@ -1,7 +1,5 @@
 """Tests of the smoothed loss, and the metrics over real tokens."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -111,7 +109,7 @@ def test_a_label_below_0_is_no_token_and_without_smoothing_infinite_padding_does
 
 
 @pytest.mark.parametrize(
-    "shapes", [*itertools.permutations([(3,), (3, 1), (3, 4)], 2)], ids=lambda s: f"{s}"
+    "shapes", [((3,), (3, 4)), ((3, 4), (3, 1)), ((3, 1), (3,))], ids=lambda s: f"{s}"
 )
 def test_weights_of_another_rank_may_follow(shapes):
     """TensorFlow then traces `fit` again, with weights of an unknown rank."""

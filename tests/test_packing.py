@@ -100,12 +100,11 @@ def test_a_side_that_fits_in_no_row_is_an_error():
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "prefix_lm", "causal_lm"])
-@pytest.mark.parametrize("name", ["plain", "post-norm", "learned", "no source end"])
+@pytest.mark.parametrize("name", ["plain", "learned", "no source end"])
 def test_a_model_reads_each_pair_as_if_it_were_alone(architecture, name):
-    other = {"norm_first": False} if "post" in name else {}
-    other |= {"positions": "learned", "max_positions": 40} if "learned" in name else {}
+    other = {"positions": "learned", "max_positions": 40} if "learned" in name else {}
     random, size = np.random.default_rng(1), 40
-    lengths = [(source + 1, target) for source, target in random_lengths(30)]
+    lengths = [(source + 1, target) for source, target in random_lengths(12)]
     text = make_text(lengths)
     text.ids = random.integers(FIRST_ID, size, len(text.ids)).astype("int32")
     sizes = {"source_vocab_size": size, "target_vocab_size": size}
@@ -126,7 +125,7 @@ def test_a_model_reads_each_pair_as_if_it_were_alone(architecture, name):
                 here = inputs["target_segments"][row] == segment
                 np.testing.assert_allclose(logits[row][here], alone, atol=2e-5)
                 seen += 1
-    assert seen == 30
+    assert seen == 12
 
 
 @pytest.mark.parametrize(

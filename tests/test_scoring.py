@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from graph_session import Server
 from letters import MAX_LENGTH, VOCAB_SIZE, EchoModel, random_model, translator_of
 from phrase_models import padded
 
@@ -93,11 +92,10 @@ def test_rows_of_tokens_sum_to_one_in_bfloat16_too(randomise, letter_tokenizer, 
 
 
 @pytest.mark.parametrize("name", ["score", "align"])
-def test_sides_of_different_numbers_are_an_error(exported_version, name):
-    server = Server(str(exported_version))
+def test_sides_of_different_numbers_are_an_error(in_memory, name):
     for number in (0, 1):
         with pytest.raises(tf.errors.InvalidArgumentError, match="equally many texts"):
-            server.run(name, {"source": ["a b"] * number, "target": ["a b"] * 3})
+            run(getattr(in_memory.module, name), ["a b"] * number, ["a b"] * 3)
 
 
 TRANSLATING = ("serving_default", "translate_nbest", "translate_document")

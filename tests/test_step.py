@@ -61,18 +61,17 @@ def assert_same(one, other):
         np.testing.assert_allclose(other, weight, atol=1e-5)
 
 
-@pytest.mark.parametrize("bad_weight", [np.inf, np.nan])
 @pytest.mark.parametrize(
     "step", [{"num_parts": 2}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)]
 )
-def test_a_batch_without_a_finite_loss_is_no_part_of_weights_and_means(step, bad_weight):
+def test_a_batch_without_a_finite_loss_is_no_part_of_weights_and_means(step):
     rare = replicas.VOCAB_SIZE - 1
 
     class Poisoned(tt.Adam):
         def build(self, variables):
             super().build(variables)
             (table,) = (v for v in variables if "source_embedding" in v.path)
-            table.assign(tf.tensor_scatter_nd_update(table, [[rare, 0]], [bad_weight]))
+            table.assign(tf.tensor_scatter_nd_update(table, [[rare, 0]], [np.nan]))
 
     good = [({k: v % rare for k, v in x.items()}, y % rare) for x, y in BATCHES[:2]]
     inputs, labels = copy.deepcopy(good[0])
@@ -119,12 +118,9 @@ def test_the_end_of_data_of_unknown_size_is_no_update(num_parts):
         np.testing.assert_allclose(other, weight, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["transformer", *(pytest.param(n, marks=pytest.mark.slow) for n in ("masked_lm",))],
-)
-def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(architecture, result_of):
-    result = result_of(replicas.script(replicas.xla_on_two_devices, architecture))
+def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(result_of):
+    # It predicts a random number of tokens, so the devices must agree on their sum.
+    result = result_of(replicas.script(replicas.xla_on_two_devices, "masked_lm"))
     assert result["moved"] > 0.01 and result["apart"] < 1e-5
     two, one = result["metrics"]
     assert {*one} == {*two}
