@@ -140,6 +140,7 @@ def made_once(tmp_path_factory):
         with (base / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not result.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of another process, which failed
                 result.write_text(json.dumps(make(folder)))
         return folder, json.loads(result.read_text())
 

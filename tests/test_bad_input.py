@@ -26,6 +26,7 @@ REFUSED = {
     "train --corpus=copy": {
         "--run-dir={saved}": ["demo: holds an export"],
         "--run-dir=": ["--run-dir is empty"],
+        "--run-dir=new --explain --architecture=masked_lm --criterion=bleu": ["needs translations"],
     },
     "train --resume --steps=99": {
         "--run-dir=missing": ["missing: is no folder. Check", "tf-transformer train"],
@@ -78,6 +79,7 @@ REFUSED = {
         "missing saved": ["missing: is no folder. Check", "tf-transformer train"],
         "folder saved": ["folder: holds no run", "tf-transformer train"],
         "{saved} more": ["demo: holds no run", "is an export"],
+        "{run} two/new/saved": ["two/new/saved: cannot be made, since .*two is no writable folder"],
     },
     "export {run} saved": {
         "--quantization=int8": ["saved_model does not have --quantization; omit it"],

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tf_transformer.data import text_files
 from tf_transformer.data.corpus import (
     Candidates,
+    Sample,
     default_vocab_size,
     load_corpus,
     load_validation,
@@ -169,7 +170,8 @@ def test_candidates_of_parts_are_those_of_the_whole(parts, most):
                 of_part.add(pair)
                 whole.add(pair)
             merged.merge(of_part)
-    assert merged.pairs == whole.pairs and merged._occurrences == whole._occurrences
+    assert sorted(merged._heap) == sorted(whole._heap)
+    assert merged._occurrences == whole._occurrences
 
 
 def test_few_pairs_of_a_large_text_are_in_memory(tmp_path):
@@ -261,9 +263,9 @@ def test_text_files_are_read_once_and_known_to_a_later_process(tmp_path, passes)
         corpus = load_corpus(config)
         assert len(passes) == number
         names = ["old", "new"] if number > 1 else ["old"]
-        assert set(corpus.sample) == {
+        assert [*corpus.sample] == [
             (f"{name} source {n}", f"{name} target {n}") for name in names for n in range(300)
-        }
+        ]
         summary = json.loads(json.dumps(corpus.summary))
         os.utime(tmp_path / "old.source", ns=(1, 1))
         passes.clear()
@@ -284,6 +286,22 @@ def test_text_files_are_read_once_and_known_to_a_later_process(tmp_path, passes)
         with pytest.raises(DataError, match=r"old[.]target: was changed since the run began"):
             load_corpus(config, summary)
         (tmp_path / "old.target").write_text(text.rstrip("\n") + "\n")
+
+
+@pytest.mark.parametrize("sizes", [[1], [1999], [2000], [2001], [12_345], [9, 4096, 1, 2000, 0]])
+def test_a_sample_is_spread_over_the_whole_text(sizes):
+    sample, numbers = Sample(), itertools.count()
+    for size in sizes:  # of parts
+        part = Sample()
+        for _ in range(size):
+            part.add((str(next(numbers)), ""))
+        sample.merge(part)
+    found = [int(source) for source, _ in sample.pairs]
+    steps = {after - before for before, after in itertools.pairwise(found)}
+    if len(sizes) == 1:
+        assert found[0] == 0 and len(steps) == (sizes[0] > 1)
+    assert max(steps, default=1) <= 2 * sum(sizes) / 1000 + 1
+    assert min(sum(sizes), 1000) <= len(found) < 2000
 
 
 def test_a_pipe_is_no_text_of_a_run(tmp_path):

@@ -119,7 +119,9 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
     def choose_greedy(translator, validation, beam_size, metric):
         beam_sizes.append(beam_size)
         sides = (lines_of(copy_files / f"validation.{side}") for side in SIDES)
-        assert list(validation) == list(zip(*sides, strict=True))
+        assert list(validation) == list(zip(*sides, strict=True)) and metric.label == "BLEU"
+        search = translator.module.search
+        assert (search.max_length, search.repair_loops) == (32, False)
         greedy = {"beam_size": 1, "length_penalty": None, "score": 9.0}
         scores = [greedy, {"beam_size": beam_size, "length_penalty": 1.4, "score": 8.0}]
         return SearchChoice(1, 1.4, scores, metric.label, len(validation), "signature")

@@ -28,7 +28,9 @@ def random_model(config):
 IN_PARTS = {
     # Halves of an odd width, and an epsilon that is not the usual one.
     "in parts": small_config("transformer", num_heads=2, d_model=10, layer_norm_epsilon=0.1),
-    "in parts, post-norm": small_config("transformer", num_heads=2, norm_first=False),
+    "in parts, post-norm": small_config(
+        "transformer", num_heads=2, norm_first=False, layer_norm_epsilon=0.1
+    ),
 }
 
 

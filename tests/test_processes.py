@@ -3,8 +3,12 @@
 import functools
 import gzip
 import multiprocessing
+import os
 import pathlib
 import pickle
+import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -17,11 +21,13 @@ from tf_transformer.data.corpus import load_corpus
 from tf_transformer.data.lines import DataError
 from tf_transformer.data.marks import MarkedText, Marks
 from tf_transformer.data.mixture import Mixture, TaggedText
-from tf_transformer.data.processes import OtherProcess, map_in_processes
+from tf_transformer.data.processes import HelperError, OtherProcess, map_in_processes
 from tf_transformer.data.text import SampledText
 from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.tokenized_text import TokenizedText
-from tf_transformer.run_tables import DataConfig
+from tf_transformer.run_tables import DataConfig, TokenizerConfig
+from tf_transformer.runs import data
+from tf_transformer.tokenizers.sentencepiece import SentencePieceTokenizer, VocabularySizeError
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +76,7 @@ def test_several_processes_tokenize_what_one_tokenizes(shards, tmp_path):
     sentences = [side for pair in text for side in pair]
     tokenizer = tt.SentencePieceTokenizer.train(sentences, 330, user_symbols=symbols)
     expected = TokenizedText.build(text, (tokenizer, tokenizer), 30)
-    assert len(expected.dropped) in (7, 14) and 3400 < len(expected) < 3800
+    assert 7 < len(expected.dropped) < 14 and 3400 < len(expected) < 3800
     for processes in (1, 3):
         cache = tmp_path / f"{processes}"
         found = TokenizedText.build(text, (tokenizer, tokenizer), 30, cache, processes)
@@ -82,17 +88,55 @@ def test_several_processes_tokenize_what_one_tokenizes(shards, tmp_path):
         TokenizedText.build(too_long, (tokenizer, tokenizer), 30, tmp_path / "long", 3)
 
 
+def test_the_tokenizer_is_trained_on_a_sample_of_a_large_text(shards, monkeypatch):
+    counts = []
+
+    def train(sentences, *others):
+        counts.append(len(list(sentences)))
+        raise VocabularySizeError
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", train)
+    monkeypatch.setattr(data, "MAX_SENTENCES", 1000)
+    sources = {"train_text": shards[0]}, {"train_source": shards[0], "train_target": shards[1]}
+    for tables in sources:
+        for cores in (1, 3):
+            monkeypatch.setattr(data, "num_cores", lambda cores=cores: cores)
+            config = DataConfig(**tables)
+            with pytest.raises(VocabularySizeError):
+                data._train_tokenizers(TokenizerConfig(300), config, load_corpus(config), False)
+    assert counts[0] == counts[1] and counts[2] == counts[3]
+    assert all(800 < count < 1200 for count in counts)
+
+
 def test_an_error_of_one_process_ends_them_all(shards):
-    (bad,) = pathlib.Path(shards[1]).parent.glob("target.2")
-    bad.write_bytes(b"a\n\xff\n")
+    pathlib.Path(shards[1].replace("*", "2")).write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match=r"target\.2, line 2: not valid UTF-8"):
         TextFiles(*shards, processes=2)
-    with pytest.raises(ChildProcessError):
-        list(map_in_processes(functools.partial(_fail, KeyError), [1, 2, 3], 2))
+    before = multiprocessing.active_children()
+    with pytest.raises(DataError, match="first"):
+        list(map_in_processes(_fail_or_sleep, [0, 600, 600], 2))
+    assert multiprocessing.active_children() == before
+
+
+def test_a_killed_process_is_an_error_and_no_full_disk(shards, tmp_path):
+    text, tokenizer = TextFiles(*shards), _Killing()
+    with pytest.raises(HelperError, match="was killed, perhaps for lack of memory"):
+        TokenizedText.build(text, (tokenizer, tokenizer), 30, tmp_path / "cache", 2)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_no_process_outlives_the_one_that_started_it():
+    path = ":".join([str(pathlib.Path(__file__).parent), *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, __file__], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    )
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate(timeout=60)
     deadline = time.monotonic() + 60
-    while multiprocessing.active_children() and time.monotonic() < deadline:
+    while pathlib.Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not multiprocessing.active_children()
+    assert not pathlib.Path(f"/proc/{child}").exists()
 
 
 @pytest.mark.parametrize("row_length", [None, 128])
@@ -127,13 +171,13 @@ def test_a_process_makes_the_noise_that_a_thread_makes(files, row_length):
     process.kill()
     with pytest.raises(tf.errors.OpError):
         list(other.dataset(first_epoch=9, num_epochs=1))
-    assert "A helper process was killed" in str(other.failure)
+    assert "was killed" in str(other.failure)
 
 
 def test_an_error_of_the_disk_arrives_and_a_bug_says_so(capfd):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         OtherProcess(functools.partial(_fail, FileNotFoundError))(0)
-    with pytest.raises(ChildProcessError, match="as it says above"):
+    with pytest.raises(HelperError, match="as it says above"):
         OtherProcess(functools.partial(_fail, KeyError))(0)
     assert "KeyError: 'nowhere'" in capfd.readouterr().err
     unpicklable = OtherProcess(lambda epoch: epoch)
@@ -144,3 +188,27 @@ def test_an_error_of_the_disk_arrives_and_a_bug_says_so(capfd):
 
 def _fail(error, epoch):
     raise error("nowhere")
+
+
+def _fail_or_sleep(seconds):
+    if not seconds:
+        raise DataError("the first one")
+    time.sleep(seconds)
+
+
+def _say_pid_and_sleep(seconds):
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+
+
+class _Killing:
+    """A tokenizer that kills its process."""
+
+    vocab_size, model = 300, b""
+
+    def encode(self, texts):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    OtherProcess(_say_pid_and_sleep)(600)

@@ -193,7 +193,7 @@ def test_a_large_text_is_sampled_always_alike(monkeypatch):
     half = len(sentences) // 2
     # If it were the first half, the letters of the second would not be subwords.
     text = [*map(str.lower, sentences[:half]), *map(str.upper, sentences[half:])]
-    monkeypatch.setattr("tf_transformer.tokenizers.sentencepiece._MAX_SENTENCES", half)
+    monkeypatch.setattr("tf_transformer.tokenizers.sentencepiece.MAX_SENTENCES", half)
     trained = [SentencePieceTokenizer.train(iter(text), 400) for _ in range(2)]
     assert trained[0].model == trained[1].model
     subwords = "".join(trained[0].subwords(range(260, 400)))

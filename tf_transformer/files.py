@@ -32,6 +32,12 @@ def without_parents(path: str | os.PathLike[str]) -> Path:
     return Path(path).resolve() if ".." in Path(path).parts else Path(path)
 
 
+def obstacle(path: Path) -> Path | None:
+    """Return what keeps a folder from being made or written, None if nothing does."""
+    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    return None if existing.is_dir() and os.access(existing, os.W_OK) else existing
+
+
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str] | None) -> Iterator[None]:
     """Let errors of the system that name no file, such as of a full disk, name this one."""

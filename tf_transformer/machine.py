@@ -11,11 +11,11 @@ import gc
 import io
 import logging
 import math
+import multiprocessing
 import os
 import pathlib
 import re
 import select
-import signal
 import sys
 import tempfile
 import threading
@@ -130,9 +130,16 @@ def only_errors_of_tensorflow() -> Iterator[None]:
 
 
 def begin_helper() -> None:
-    """Leave Ctrl-C and the GPUs to the process that started this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave the GPUs to the process that started this one, and end when it ends."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow may never be needed, and loads slowly
+    if "tensorflow" in sys.modules:  # by a script that is the main module
+        hide_other_gpus([])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def require_no_fork() -> None:

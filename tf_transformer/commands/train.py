@@ -91,10 +91,10 @@ def run(options: Options) -> int:
     if options.explain:  # without TensorFlow
         from tf_transformer.data.corpus import load_corpus
         from tf_transformer.machine import num_cores
-        from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver
+        from tf_transformer.runs.recipe import Facts, explain, gpus_by_driver, metric_of
 
-        corpus = load_corpus(config.data)
-        gpus = gpus_by_driver(config.training.devices)
+        metric_of(config)  # refuses what training would refuse
+        gpus, corpus = gpus_by_driver(config.training.devices), load_corpus(config.data)
         print(*corpus.notes, explain(config, Facts.of(config, corpus, num_cores(), gpus)), sep="\n")
         return 0
     if options.prepare and resume:

@@ -14,7 +14,7 @@ from tf_transformer.data.lines import DataError, stream_tsv
 from tf_transformer.data.mixture import Mixture, TaggedText
 from tf_transformer.data.phrasebook import phrasebook
 from tf_transformer.data.tasks import copy_task, reverse_task
-from tf_transformer.data.text import ChangedText, Corpus, ParallelText, SentencePairs
+from tf_transformer.data.text import SAMPLE_PAIRS, ChangedText, Corpus, ParallelText, SentencePairs
 from tf_transformer.data.text_files import TextFiles
 from tf_transformer.data.tfds import load_tfds, tfds_split
 from tf_transformer.data.translation_files import read_pairs
@@ -61,13 +61,13 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
     # Read the small text first, so that its errors are reported before the large text is read.
     read = _READERS[config.corpus]
     validations = [read(*paths) for paths in config.paths("validation")]
-    repeated, sample = Repeated(validations), Candidates()
+    repeated, sample = Repeated(validations), Sample()
     units, notes, texts, summary = "pairs" if config.has_sources else "sentences", [], [], []
     for paths, known in itertools.zip_longest(config.paths("train"), summaries):
         candidates = Candidates()
-        observers, processes = (candidates, repeated), num_cores()
-        text = read(*paths, observers=observers, known=known, processes=processes)
-        sample.merge(candidates)
+        observers = Sample(), repeated if config.has_validation_files else candidates
+        text = read(*paths, observers=observers, known=known, processes=num_cores())
+        sample.merge(observers[0])
         if known and text.fingerprint != known["fingerprint"]:
             raise DataError(
                 f"{' and '.join(paths)}: was changed since the run began. Restore it, or start a "
@@ -117,7 +117,7 @@ def _read_files(config: DataConfig, summaries: Sequence[Mapping[str, Any]]) -> C
         for paths, text, count in zip(config.paths("train"), texts, train.counts, strict=True):
             names = " and ".join(paths)
             notes.append(f"{names}: {len(text):,} {units}; an epoch has {count:,}.")
-    extras = tuple(others), tuple(summary), sample.pairs
+    extras = tuple(others), tuple(summary), tuple(sample.pairs)
     return Corpus(config.corpus, train, validation, None, tuple(notes), *extras)
 
 
@@ -180,7 +180,7 @@ class Candidates:
     """The pairs of a text that may be held out for validation, found while it is read once.
 
     The hash of a source decides, whatever its white space, so the same text gives the same parts.
-    Only candidates are in memory. They are a random sample of the text, too: its `pairs`.
+    Only candidates are in memory.
     """
 
     def __init__(self) -> None:
@@ -207,11 +207,6 @@ class Candidates:
             heapq.heappush(self._heap, (digest, source, pair))
             if is_full:
                 del self._occurrences[heapq.heappop(self._heap)[1]]
-
-    @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The first pair of each candidate, in an order that depends only on the text."""
-        return tuple(pair for *_, pair in sorted(self._heap))
 
     def hold_out(self, text: SentencePairs, where: str) -> tuple[Remainder, ParallelText]:
         """Split the text for training and validation, when all of its pairs were added.
@@ -247,6 +242,32 @@ def num_held_out(num_pairs: int) -> int:
     A small text gives 50 pairs, or a tenth if that is less: BLEU of fewer sentences says little.
     """
     return max(1, min(max(num_pairs // 20, min(50, num_pairs // 10)), _MOST_HELD_OUT))
+
+
+class Sample:
+    """Every n-th pair of a text, and n a power of two that makes some 1,000 to 2,000 `pairs`."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[str, str]] = []
+        self._step, self._number = 1, 0
+
+    def add(self, pair: tuple[str, str]) -> None:
+        """Take note of the next pair."""
+        if self._number % self._step == 0:
+            self.pairs.append(pair)
+            self._shorten(self._step)
+        self._number += 1
+
+    def merge(self, other: "Sample") -> None:
+        """Add the pairs of another sample, as of later pairs."""
+        self._shorten(other._step)
+        self.pairs += other.pairs[:: self._step // other._step]
+        self._shorten(self._step)
+
+    def _shorten(self, step: int) -> None:
+        while self._step < step or len(self.pairs) >= 2 * SAMPLE_PAIRS:
+            del self.pairs[1::2]
+            self._step *= 2
 
 
 class Repeated:

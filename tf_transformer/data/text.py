@@ -5,17 +5,18 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import zlib
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from typing import Any, Protocol, Self
 
 from tf_transformer.data.lines import DataError, FilePath, is_blank, stream_aligned, stream_tsv
 
+SAMPLE_PAIRS = 1000
 RowsOfEpoch = Callable[[int], Any]  # from an epoch to an int array
 
 
 class Observer(Protocol):
-    """What takes note of the pairs of a text while they are read for the first time."""
+    """An object that takes note of the pairs of a text while they are read for the first time."""
 
     def add(self, pair: tuple[str, str]) -> None:
         """Take note of the next pair."""
@@ -149,13 +150,14 @@ class ChangedText(SentencePairs):
 
 @dataclasses.dataclass(frozen=True)
 class SampledText(ChangedText):
-    """A random share of the pairs of a text, the same each time; `len` counts the whole text."""
+    """A random share of each part of a text, the same each time; `len` counts all pairs."""
 
     share: float
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        limit = 2**32 * self.share
-        return (pair for pair in self.text if zlib.crc32("\t".join(pair).encode()) < limit)
+        for part in self.text.parts():
+            draw = random.Random(0).random
+            yield from (pair for pair in part if draw() < self.share)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +192,8 @@ class Corpus:
 
     @property
     def sample(self) -> Sequence[tuple[str, str]]:
-        """Some 1,000 or 2,000 pairs from all of the training text, which may be sorted."""
-        step = -(-len(self.train) // 1000)
+        """Some 1,000 pairs, spread over the whole training text, which may be sorted."""
+        step = -(-len(self.train) // SAMPLE_PAIRS)
         return self.read_sample or list(itertools.islice(self.train, 0, None, step))
 
     @property

@@ -1,6 +1,7 @@
 """Sentence pairs in text files and shards, which are left on disk."""
 
 import copy
+import functools
 import glob
 import itertools
 import os
@@ -30,10 +31,10 @@ class TextFiles(StoredPairs):
             without translations, in which each line is a target with an empty source.
         target: The same for the translations: its line i in file k translates line i in source
             file k. The wildcards of both must match the same text, except for leading zeros.
-        observers: Objects that take note of each pair while the constructor reads.
+        observers: Objects, empty at first, that take note of each pair which the constructor reads.
         known: A `summary` of the same text.
         read: Reads the pairs of a shard; the default is `stream_aligned`.
-        processes: Number of processes that read the shards of large text at the same time.
+        processes: Number of processes that read the shards of large text; see `map_in_processes`.
 
     Attributes:
         shards: Tuples of the paths of files that belong together, one tuple for each shard.
@@ -85,24 +86,23 @@ class TextFiles(StoredPairs):
             return
         self._stamps = {path: _Stamp.of(path) for path in paths}
         is_large = sum(stamp.size for stamp in self._stamps.values()) >= _BYTES_FOR_PROCESSES
-        self._observers = observers
-        read_parts = [*map_in_processes(_read, self.parts(), processes if is_large else 1)]
-        self._observers = ()
-        for part in read_parts:
+        read_part, fingerprints = functools.partial(_read, copy.deepcopy(observers)), []
+        for part, found in map_in_processes(read_part, self.parts(), processes if is_large else 1):
             self._num_pairs += len(part)
             self.num_blank += part.num_blank
-            for observer, of_part in zip(observers, part._observers, strict=True):
+            fingerprints.append(part.fingerprint)
+            for observer, of_part in zip(observers, found, strict=True):
                 observer.merge(of_part)
         self._require_pairs(" and ".join(str(side) for side in (source, target) if side))
-        first, *others = (part.fingerprint for part in read_parts)
-        self.fingerprint = self.derived_fingerprint(first, *others) if others else first
+        is_one = len(fingerprints) == 1
+        self.fingerprint = fingerprints[0] if is_one else self.derived_fingerprint(*fingerprints)
 
     def parts(self) -> "list[TextFiles]":
         """Return a text for each shard, whose length is known only when it was read."""
         parts = [copy.copy(self) for _ in self.shards]
         for part, shard in zip(parts, self.shards, strict=True):
-            part.shards = [shard]
-            part._observers = copy.deepcopy(self._observers)
+            part.shards, part._num_pairs, part.num_blank = [shard], 0, 0
+            vars(part).pop("fingerprint", None)
         return parts
 
     def summary(self) -> dict[str, Any]:
@@ -130,10 +130,13 @@ class TextFiles(StoredPairs):
             raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
 
 
-def _read(part: TextFiles) -> TextFiles:
-    """Return a part of which all is known."""
+def _read(observers: Sequence[Observer], part: TextFiles) -> tuple[TextFiles, Sequence[Observer]]:
+    """Return a part that was read, and copies of the observers, which took note of its pairs."""
+    found = copy.deepcopy(observers)
+    part._observers = found
     _ = part.fingerprint
-    return part
+    part._observers = ()
+    return part, found
 
 
 def _matching_files(pattern: FilePath) -> list[tuple[list[str | int], Path]]:

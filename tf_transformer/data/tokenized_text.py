@@ -63,7 +63,8 @@ class TokenizedText:
             max_length: Maximum number of tokens in a sentence, its end included.
             cache_dir: Directory that keeps the ids for all runs with the same input; None keeps
                 the ids in memory.
-            processes: Number of processes that fill the cache, each with the files of a shard.
+            processes: Number of processes that fill a cache with the parts of the text; see
+                `map_in_processes`.
 
         Raises:
             DataError: If all pairs are too long, the cache cannot be written, or a tokenizer gives
@@ -231,7 +232,7 @@ class _Tokenizing:
 
 
 def _append(folder: Path, number: int, dtype: np.dtype) -> int:
-    """Append what `_write` wrote for part n to that of part 0; return the number of pairs."""
+    """Append what `write` wrote for part n to that of part 0; return the number of pairs."""
     whole, part = folder / "offsets", folder / f"offsets{number or ''}"
     if number:
         with open(folder / "ids", "ab") as ids, open(folder / f"ids{number}", "rb") as more:

@@ -129,7 +129,7 @@ def batches_of(
     for_training = {
         "seed": seed, "cache_dir": config.data_cache, "source_noise": config.source_noise,
         "mark_practice": config.mark_practice, "row_length": config.row_length or None,
-        "in_process": in_process, "processes": num_cores() if config.data_cache else 1,
+        "in_process": in_process, "processes": num_cores() if len(text) >= _PAIRS_ON_DISK else 1,
     }  # fmt: skip
     return TokenBatches.from_text(
         text,
@@ -140,6 +140,10 @@ def batches_of(
         marks=Marks.of(*tokenizers, config.mark_pattern),
         **(for_training if seed is not None else {}),
     )
+
+
+def _all_pairs(text: SentencePairs) -> list[tuple[str, str]]:
+    return list(iter(text))  # without its length, which is not that of a sample
 
 
 def _require_known_characters(
@@ -164,7 +168,8 @@ def _train_tokenizers(
     symbols = list(dict.fromkeys([*(config.user_symbols or "").split(), *data.tags]))
     units = "sentence pairs" if corpus.unit == "pair" else "sentences"
     say(f"Training a tokenizer of {config.vocab_size:,} subwords on {len(corpus.train):,} {units}.")
-    share = MAX_SENTENCES / len(corpus.train) / (2 if config.joint else 1)
+    sides = 2 if config.joint and data.has_sources else 1
+    share = MAX_SENTENCES / (sides * len(corpus.train))
     text = SampledText(corpus.train, share) if share < 1 else corpus.train
     if data.marks:
         marks = Marks(data.marks, data.mark_pattern, symbols)
@@ -172,9 +177,10 @@ def _train_tokenizers(
         symbols += marks.symbols.all
 
     def pairs() -> Iterable[tuple[str, str]]:
-        if share >= 1:
+        parts, processes = text.parts(), num_cores()
+        if share >= 1 or min(len(parts), processes) == 1:
             return text
-        return itertools.chain.from_iterable(map_in_processes(list, text.parts(), num_cores()))
+        return itertools.chain.from_iterable(map_in_processes(_all_pairs, parts, processes))
 
     def train(sentences: Iterable[str]) -> bytes:
         tokenizer = SentencePieceTokenizer.train(

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tf_transformer.errors import InputError
-from tf_transformer.files import atomic_file, atomic_folder
+from tf_transformer.files import atomic_file, atomic_folder, obstacle
 from tf_transformer.inference.versions import formats_in
 from tf_transformer.run_config import RunConfig, read_toml
 
@@ -66,8 +66,7 @@ class RunDirectory:
                     raise RunError(f"{file}: would be replaced. Give another --run-dir.")
         if formats_in(path):
             raise RunError(f"{path}: holds an export. Give another --run-dir.")
-        existing = next(p for p in (run.path, *run.path.absolute().parents) if p.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK):
+        if existing := obstacle(run.path):
             raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")
         return run
 

@@ -165,7 +165,7 @@ class SentencePieceTokenizer(FileTokenizer):
         def stream() -> Iterator[str]:
             try:
                 yield from sentences
-            except (InputError, KeyboardInterrupt) as error:
+            except (InputError, OSError, KeyboardInterrupt) as error:
                 failed.append(error)
                 raise
 
