@@ -247,6 +247,7 @@ def bad_files(tmp_path):
     (tmp_path / "latin1").write_bytes(b"a b\nd\xfcnn\ne f\n")
     (tmp_path / "torn.gz").write_bytes(b"\x1f\x8b\x08\x00torn")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "one_tab").write_text("a\tb\nc d\n", encoding="utf-8")
     return tmp_path
 

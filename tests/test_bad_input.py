@@ -26,6 +26,8 @@ REFUSED = {
     "train --corpus=copy": {
         "--run-dir={saved}": ["demo: holds an export"],
         "--run-dir=": ["--run-dir is empty"],
+        "--run-dir=dangling": ["dangling: cannot be made"],
+        "--run-dir=new --data-cache=two": ["two: cannot be made, since two is no writable folder"],
         "--run-dir=new --explain --architecture=masked_lm --criterion=bleu": ["needs translations"],
     },
     "train --resume --steps=99": {
@@ -80,6 +82,7 @@ REFUSED = {
         "folder saved": ["folder: holds no run", "tf-transformer train"],
         "{saved} more": ["demo: holds no run", "is an export"],
         "{run} two/new/saved": ["two/new/saved: cannot be made, since .*two is no writable folder"],
+        "{run} dangling": ["dangling: cannot be made"],
     },
     "export {run} saved": {
         "--quantization=int8": ["saved_model does not have --quantization; omit it"],

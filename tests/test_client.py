@@ -335,8 +335,11 @@ def test_a_text_is_no_list_of_letters(client, scripted):
         client.score(["a"], "b")
     with pytest.raises(TypeError, match="read letter by letter"):
         list(client.stream("abc"))
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="as many targets as sources"):
         client.align(["a", "b"], ["c"])
+    for texts in (b"a", [1], ["a", None]):
+        with pytest.raises(TypeError, match="texts must be str; received a value of type"):
+            client.translate(texts)
     assert scripted.requests == []
 
 

@@ -239,7 +239,7 @@ def test_an_unknown_script_is_named(script, words):
         ({"output-source": "{}/output-target"}, ["output-target: is given twice"]),
         ({"output-target": "{}/./test.gz"}, ["test.gz: is given twice"]),
         ({"output-target": "{}/folder"}, ["folder: exists already"]),
-        ({"output-target": "/dev/null"}, ["/dev/null: exists already"]),
+        ({"output-target": "/dev/null"}, ["/dev/null: exists already. Give the path of a file"]),
         ({"output-target": "{}/none/x"}, ["none/x: its folder does not exist"]),
         ({"max-ratio": "1"}, ["--max-ratio: .*greater than 1"]),
         ({"source-script": "Latn"}, ["Latn is unknown; did you mean"]),

@@ -97,6 +97,9 @@ def test_an_output_is_written_over_only_when_told(echo, bad_files, capfd, monkey
     with output.open() as file:
         monkeypatch.setattr("sys.stdin", file)
         assert_refused(again, ["out: is the input too"], capfd, bad_files)
+        with output.open("a") as end, monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", end)
+            assert_refused(again[:2], ["standard output: is the input too"], capfd, bad_files)
     assert lines_of(output) == ["hours of work"]
     for path, given in ((output, ["--overwrite"]), (bad_files / "empty", [])):
         assert cli.main([*arguments, f"--output={path}", *given]) == 0

@@ -34,7 +34,7 @@ def without_parents(path: str | os.PathLike[str]) -> Path:
 
 def obstacle(path: Path) -> Path | None:
     """Return what keeps a folder from being made or written, None if nothing does."""
-    existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+    existing = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
     return None if existing.is_dir() and os.access(existing, os.W_OK) else existing
 
 

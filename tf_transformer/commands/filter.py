@@ -127,7 +127,8 @@ def _outputs(options: Options, given: list[str], inputs: list[str]) -> list[path
             raise InputError(f"{path}: is given twice. Give outputs names of their own.")
         may_replace = options.overwrite or options.shard  # whose outputs are not all there
         if os.path.lexists(path) and not (may_replace and os.path.isfile(path)):
-            raise InputError(f"{path}: exists already. Give --overwrite to replace a file.")
+            advice = "--overwrite to replace it" if os.path.isfile(path) else "the path of a file"
+            raise InputError(f"{path}: exists already. Give {advice}.")
         if not os.path.isdir(os.path.dirname(path) or "."):
             raise InputError(f"{path}: its folder does not exist. Make it first.")
     return [pathlib.Path(path) for path in given]

@@ -166,14 +166,14 @@ def _check_output(options: Options) -> None:
     output = options.output
     if output and (os.path.isdir(output) or not os.path.isdir(os.path.dirname(output) or ".")):
         raise InputError(f"{output}: --output must be a file in a folder that exists.")
-    if not output or not os.path.isfile(output):
-        return
     is_input = False
-    with contextlib.suppress(OSError):  # there is none, or standard input is no file
-        is_input = os.path.samefile(options.input or sys.stdin.fileno(), output)
-    if is_input:
-        raise InputError(f"{output}: is the input too; give another --output.")
-    if not options.overwrite and os.path.getsize(output):
+    with contextlib.suppress(OSError):  # there is none, or a stream is no file
+        source, target = options.input or sys.stdin.fileno(), output or sys.stdout.fileno()
+        is_input = os.path.isfile(target) and os.path.samefile(source, target)
+    if is_input:  # which would never end
+        raise InputError(f"{output or 'standard output'}: is the input too; give another --output.")
+    is_kept = output and os.path.isfile(output) and not options.overwrite
+    if is_kept and os.path.getsize(output):
         raise InputError(f"{output}: exists already. Give --overwrite to replace it.")
 
 

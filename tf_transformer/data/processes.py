@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.pool
+import multiprocessing.resource_tracker
 import pickle
 import queue
 import signal
@@ -73,7 +74,9 @@ class OtherProcess:
             context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
             ours, theirs = context.Pipe()
             self._process = context.Process(target=_answer, args=(pickled, theirs), daemon=True)
-            # A child inherits the mask: Ctrl-C is for the process that started it.
+            # A child inherits the mask: Ctrl-C is for the process that started it. The tracker
+            # would begin with the first child, and unmask the signal.
+            multiprocessing.resource_tracker.ensure_running()
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             self._process.start()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
@@ -12,6 +13,7 @@ from tf_transformer.data.processes import map_in_processes
 from tf_transformer.data.text import Corpus, SampledText, SentencePairs
 from tf_transformer.data.token_batches import TokenBatches
 from tf_transformer.errors import ConfigError
+from tf_transformer.files import obstacle
 from tf_transformer.machine import num_cores
 from tf_transformer.models.architectures import with_tokenizers
 from tf_transformer.run_config import RunConfig
@@ -68,8 +70,12 @@ def prepare_data(
     the vocabulary sizes complete the configuration. `gpus` is the number of GPUs that will train;
     None for those of the workers.
     """
-    if config.data.mark_pattern:  # before the text is read, which may take minutes
+    # Before the text is read, which may take minutes.
+    if config.data.mark_pattern:
         require_pattern(config.data.mark_pattern)
+    cache = config.data.data_cache
+    if cache is not None and (existing := obstacle(Path(cache))):
+        raise ConfigError(f"{cache}: cannot be made, since {existing} is no writable folder.")
     corpus = load_corpus(config.data, run.summary() if resume else ())
     if workers.is_chief:
         for note in corpus.notes:

@@ -1,7 +1,7 @@
 """A client for translators that are served by TensorFlow Serving or `tf-transformer serve`."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, NamedTuple
 
 from tf_transformer.data.glossary import Glossary
@@ -159,6 +159,8 @@ class Client:
     ) -> Iterator[Any]:
         if any(isinstance(column, str) for column in columns):
             raise TypeError("give lists of str; a str would be read letter by letter.")
+        if len({len(column) for column in columns if isinstance(column, Sized)}) > 1:
+            raise ValueError("give as many targets as sources.")
         rows = (tuple(map(_valid, row)) for row in zip(*columns, strict=True))
         request = functools.partial(self._request, signature, result)
         return translate_in_order(rows, request, self._batch_size, self._connections)
@@ -211,4 +213,6 @@ def _document(row: dict[str, Any]) -> DocumentTranslation:
 
 
 def _valid(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"texts must be str; received a value of type {type(text).__name__}.")
     return text.encode("utf-8", "replace").decode()
