@@ -128,14 +128,10 @@ def make_noise(job: dict[str, Any]) -> dict[str, Any]:
 def prepare(job: dict[str, Any]) -> float:
     """Return the seconds until a run is prepared by the command."""
     (source, target), run = job["files"], f"{job['folder']}/run"
-    python = [
-        sys.executable,
-        "-c",
-        "import sys; from tf_transformer.cli import main; sys.exit(main())",
-    ]
+    command = [sys.executable, "-m", "tf_transformer.cli", "train"]
     options = ["--run-dir", run, "--train-source", source, "--train-target", target, "--prepare"]
     started = time.perf_counter()
-    subprocess.run([*python, "train", *options], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
     return round(time.perf_counter() - started, 1)
 
 

@@ -43,7 +43,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def shards(tmp_path, monkeypatch):
-    """Patterns of five files a side, some packed, one of too long and one of blank lines."""
+    """Patterns of five files a side, some packed, one of long lines, one with a blank line."""
     monkeypatch.setattr(text_files, "_BYTES_FOR_PROCESSES", 1)
     for shard in range(5):
         lines = [f"{side} {{file}} {n * n % 900}.{shard}" for n in range(300) for side in "ab"]

@@ -118,9 +118,12 @@ def test_the_end_of_data_of_unknown_size_is_no_update(num_parts):
         np.testing.assert_allclose(other, weight, atol=1e-5)
 
 
-def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(result_of):
-    # It predicts a random number of tokens, so the devices must agree on their sum.
-    result = result_of(replicas.script(replicas.xla_on_two_devices, "masked_lm"))
+# The masked model predicts a random number of tokens, so the devices must agree on their sum.
+@pytest.mark.parametrize(
+    "architecture", ["masked_lm", pytest.param("transformer", marks=pytest.mark.slow)]
+)
+def test_two_devices_with_xla_give_the_weights_and_metrics_of_one(architecture, result_of):
+    result = result_of(replicas.script(replicas.xla_on_two_devices, architecture))
     assert result["moved"] > 0.01 and result["apart"] < 1e-5
     two, one = result["metrics"]
     assert {*one} == {*two}

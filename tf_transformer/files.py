@@ -32,10 +32,13 @@ def without_parents(path: str | os.PathLike[str]) -> Path:
     return Path(path).resolve() if ".." in Path(path).parts else Path(path)
 
 
-def obstacle(path: Path) -> Path | None:
-    """Return what keeps a folder from being made or written, None if nothing does."""
-    existing = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
-    return None if existing.is_dir() and os.access(existing, os.W_OK) else existing
+def obstacle(folder: str | os.PathLike[str]) -> str:
+    """Return a sentence on what keeps a folder from being made or written; empty if it can be."""
+    places = Path(folder), *Path(folder).absolute().parents
+    existing = next(place for place in places if os.path.lexists(place))
+    if existing.is_dir() and os.access(existing, os.W_OK):
+        return ""
+    return f"{folder}: cannot be made, since {existing} is no writable folder."
 
 
 @contextlib.contextmanager

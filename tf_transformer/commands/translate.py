@@ -172,8 +172,8 @@ def _check_output(options: Options) -> None:
         is_input = os.path.isfile(target) and os.path.samefile(source, target)
     if is_input:  # which would never end
         raise InputError(f"{output or 'standard output'}: is the input too; give another --output.")
-    is_kept = output and os.path.isfile(output) and not options.overwrite
-    if is_kept and os.path.getsize(output):
+    is_file = output and os.path.isfile(output)
+    if is_file and not options.overwrite and os.path.getsize(output):
         raise InputError(f"{output}: exists already. Give --overwrite to replace it.")
 
 

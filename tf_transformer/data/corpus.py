@@ -245,7 +245,7 @@ def num_held_out(num_pairs: int) -> int:
 
 
 class Sample:
-    """Every n-th pair of a text, and n a power of two that makes some 1,000 to 2,000 `pairs`."""
+    """Every n-th pair of each part of a text, and n a power of two that makes 1,000 to 2,000."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, str]] = []

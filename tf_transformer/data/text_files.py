@@ -86,7 +86,7 @@ class TextFiles(StoredPairs):
             return
         self._stamps = {path: _Stamp.of(path) for path in paths}
         is_large = sum(stamp.size for stamp in self._stamps.values()) >= _BYTES_FOR_PROCESSES
-        read_part, fingerprints = functools.partial(_read, copy.deepcopy(observers)), []
+        read_part, fingerprints = functools.partial(_first_pass, copy.deepcopy(observers)), []
         for part, found in map_in_processes(read_part, self.parts(), processes if is_large else 1):
             self._num_pairs += len(part)
             self.num_blank += part.num_blank
@@ -102,6 +102,7 @@ class TextFiles(StoredPairs):
         parts = [copy.copy(self) for _ in self.shards]
         for part, shard in zip(parts, self.shards, strict=True):
             part.shards, part._num_pairs, part.num_blank = [shard], 0, 0
+            part._stamps = {path: self._stamps[path] for path in shard}  # of few, to be pickled
             vars(part).pop("fingerprint", None)
         return parts
 
@@ -130,7 +131,9 @@ class TextFiles(StoredPairs):
             raise DataError(f"{path}: was changed while in use. Restore it, or start a new run.")
 
 
-def _read(observers: Sequence[Observer], part: TextFiles) -> tuple[TextFiles, Sequence[Observer]]:
+def _first_pass(
+    observers: Sequence[Observer], part: TextFiles
+) -> tuple[TextFiles, Sequence[Observer]]:
     """Return a part that was read, and copies of the observers, which took note of its pairs."""
     found = copy.deepcopy(observers)
     part._observers = found

@@ -195,7 +195,7 @@ def _require_short(dropped: Sequence[int], num_pairs: int, max_length: int) -> N
 
 @dataclasses.dataclass(frozen=True)
 class _Tokenizing:
-    """What makes the arrays of a `TokenizedText`, or of a part of one in a folder."""
+    """A function that makes the arrays of a `TokenizedText`, or writes those of a part of one."""
 
     tokenizers: Sequence[GraphTokenizer]
     max_length: int

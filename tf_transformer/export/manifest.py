@@ -66,8 +66,8 @@ def version_folder(
         raise ExportError(f"version must be from 1 to 2^63 - 1; received version={version}.")
     if folder.exists() and not folder.is_dir():
         raise ExportError(f"{folder}: is a file. Give a folder, such as saved_models/NAME.")
-    if existing := obstacle(folder):
-        raise ExportError(f"{folder}: cannot be made, since {existing} is no writable folder.")
+    if problem := obstacle(folder):
+        raise ExportError(problem)
     if holds_run(folder):
         raise ExportError(f"{folder}: holds a run. Give another folder: saved_models/NAME.")
     for other in formats_in(folder):

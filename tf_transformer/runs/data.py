@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tf_transformer.data.corpus import load_corpus
@@ -73,9 +72,8 @@ def prepare_data(
     # Before the text is read, which may take minutes.
     if config.data.mark_pattern:
         require_pattern(config.data.mark_pattern)
-    cache = config.data.data_cache
-    if cache is not None and (existing := obstacle(Path(cache))):
-        raise ConfigError(f"{cache}: cannot be made, since {existing} is no writable folder.")
+    if problem := config.data.data_cache and obstacle(config.data.data_cache):
+        raise ConfigError(problem)
     corpus = load_corpus(config.data, run.summary() if resume else ())
     if workers.is_chief:
         for note in corpus.notes:

@@ -66,8 +66,8 @@ class RunDirectory:
                     raise RunError(f"{file}: would be replaced. Give another --run-dir.")
         if formats_in(path):
             raise RunError(f"{path}: holds an export. Give another --run-dir.")
-        if existing := obstacle(run.path):
-            raise RunError(f"{path}: cannot be made, since {existing} is no writable folder.")
+        if problem := obstacle(path):
+            raise RunError(problem)
         return run
 
     @classmethod
