@@ -160,6 +160,15 @@ def test_config_round_trip(name, randomise):
     np.testing.assert_array_equal(twin(batch(config)), model(batch(config)))
 
 
+@every(CONFIGS, fast=["causal_lm"])
+def test_a_batch_may_be_empty(name, model_of):
+    """As the batch of a server is that scores no texts."""
+    sides, empty = batch(CONFIGS[name]), np.zeros((0, 0), "int32")
+    spec = tf.TensorSpec([None, None], tf.int32)
+    call = tf.function(model_of(name), input_signature=[dict.fromkeys(sides, spec)])
+    assert call(dict.fromkeys(sides, empty)).shape[:2] == (0, 0)
+
+
 @every(CONFIGS)
 def test_gradients_reach_every_variable(name, model_of):
     model = model_of(name)

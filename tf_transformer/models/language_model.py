@@ -158,7 +158,8 @@ class GenerativeLanguageModel(LanguageModel):
         prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, target_ids[:, :1])
         target, size = self._embed_target(target_ids, start), ops.shape(prefix)[1]
         if first is not None:
-            target = ops.concatenate([first[:, None], target[:, 1:]], axis=1)
+            first = first[:, None][:, : ops.shape(target)[1]]  # there may be no target at all
+            target = ops.concatenate([first, target[:, 1:]], axis=1)
         # Real target tokens come first, so the mask hides the target's padding from all of them.
         is_target = ops.ones_like(target_ids, "bool")
         of_prefix, of_target = (

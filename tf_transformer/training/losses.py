@@ -26,8 +26,9 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         name: Name of the loss.
 
     Call arguments:
-        y_true: int tensor `(B, T)`, the labels.
-        y_pred: float tensor `(B, T, V)`, the logits.
+        y_true: int tensor `(B, T)`, the labels. Any other label than padding that is no id,
+            such as -100, gives NaN or an error.
+        y_pred: float tensor `(B, T, V)`, the logits, all finite: -1e9, not minus infinity.
         sample_weight: float tensor, a weight for each sentence `(B,)` or `(B, 1)`, or for each
             token `(B, T)`. It multiplies the losses; the divisor stays the number of real tokens,
             as Keras' own losses divide by the number of samples.
