@@ -350,8 +350,7 @@ def costs(preset: str) -> dict[str, Any]:
     @tf.function(input_signature=[ids, count], autograph=False)
     def cached(source_ids, tokens):
         cache, step = exported.start_decoding(source_ids), exported.decode_step
-        options = {**special, "with_log_probs": False}
-        return tt.greedy_search(step, cache, tokens[None], **options).ids
+        return tt.greedy_search(step, cache, tokens[None], **special).ids
 
     @tf.function(input_signature=[tf.TensorSpec([1, 16], tf.int32), count], jit_compile=True)
     def compiled(source_ids, tokens):

@@ -83,7 +83,10 @@ def test_compose_mounts_the_folder_where_the_server_looks(batching, tmp_path, na
     assert mount["target"] == f"/models/{escaped}" and model.base_path == f"/models/{name}"
     assert (mount["source"], mount["read_only"]) == (".", True)
     flags = dict(argument.removeprefix("--").split("=", 1) for argument in service["command"])
-    for flag in ("model_config_file", "batching_parameters_file", "monitoring_config_file"):
+    for flag in (
+        "model_config_file", "batching_parameters_file", "monitoring_config_file",
+        "tensorflow_session_config_file",
+    ):  # fmt: skip
         parent, _, file = flags[flag].rpartition("/")
         assert parent == mount["target"] and (folder / file).is_file()
     assert flags["enable_batching"] == flags["enable_per_model_batching_parameters"] == "true"

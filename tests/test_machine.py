@@ -1,6 +1,7 @@
 """The process: standard streams, silence while TensorFlow starts, and what else is process-wide."""
 
 import ast
+import contextlib
 import logging
 import os
 import pathlib
@@ -196,8 +197,12 @@ def test_plain_graphs_restore_the_option_that_was_set():
     try:
         for value in (True, False):
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": value})
-            with plain_graphs():
-                assert get()
+            first, second = contextlib.ExitStack(), contextlib.ExitStack()
+            first.enter_context(plain_graphs())
+            second.enter_context(plain_graphs())
+            first.close()  # as two threads may
+            assert get()
+            second.close()
             assert get() == value
     finally:
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})

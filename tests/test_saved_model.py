@@ -17,7 +17,7 @@ from graph_session import SCRIPT, Server
 from letters import MAX_LENGTH, give_weights, random_model, translator_of
 from small_models import ALIGNING, GENERATING
 from tensorflow.core.framework import node_def_pb2
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 import tf_transformer as tt
 from tf_transformer.export.folding import freeze
@@ -255,13 +255,23 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
         inner.node_def.pop()
 
 
-def test_what_only_several_sentences_need_is_not_inlined(meta_graph):
+def test_searches_and_rare_branches_are_not_inlined(meta_graph):
     graph = meta_graph.graph_def
     called = called_functions(graph)
     apart = [name for name, function in called.items() if function.attr["_noinline"].b]
-    expected = ["_in_sentences_", "_differ_", "_repeated_"]
+    expected = ["_in_sentences_", "_differ_", "_repeated_", "_greedy_", "_beam_"]
     assert all(any(part in name for name in apart) for part in expected)
     assert all(any(part in name for part in expected) for name in apart)
+
+
+def test_functions_that_are_called_are_optimized_once(meta_graph):
+    """With the graph that calls them; again for each call, a server would load for minutes."""
+    called = called_functions(meta_graph.graph_def).values()
+    nodes = [node for function in called for node in function.node_def]
+    configs = [node.attr["config_proto"].s for node in nodes if "config_proto" in node.attr]
+    assert len(configs) > 5
+    for config in map(config_pb2.ConfigProto.FromString, configs):
+        assert config.graph_options.rewrite_options.disable_meta_optimizer
 
 
 def test_the_signature_is_text_to_translation(meta_graph):

@@ -19,6 +19,8 @@ class TfdsText(StoredPairs):
     """
 
     def __init__(self, builder: Any, split: str) -> None:
+        import tensorflow as tf  # as the builder has done
+
         where = f"TFDS dataset {builder.info.full_name!r}"
         try:
             examples = builder.as_dataset(split=split, as_supervised=True, shuffle_files=False)
@@ -30,7 +32,9 @@ class TfdsText(StoredPairs):
                 f"(download=True), or say where it is with --tfds-dir (data_dir)"
             ) from error
         self._place = builder.data_dir, split
-        self._examples = examples.batch(_PAIRS_TOGETHER)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # see `TokenBatches.dataset`
+        self._examples = examples.batch(_PAIRS_TOGETHER).with_options(options)
         _ = self.fingerprint  # counts the pairs
         self._require_pairs(f"{where}, split {split}")
 

@@ -16,7 +16,7 @@ class _GreedyState(NamedTuple):
     index: tf.Tensor  # int32 (), position of token_ids
     token_ids: tf.Tensor  # int32 (B,), the last token of each sentence
     done: tf.Tensor  # bool (B,)
-    log_probs: Any  # float32 (B,); empty if they are not wanted
+    log_probs: tf.Tensor  # float32 (B,)
     ids: tf.Tensor  # int32 (B, T), anything once a sentence is done; T is num_steps or index
     cache: Any  # the part `"target"` of the cache
 
@@ -31,7 +31,6 @@ def greedy_search(
     eos_id: int,
     length_penalty: float | tf.Tensor = 0.6,
     num_steps: int | tf.Tensor | None = None,
-    with_log_probs: bool = True,
     constraints: Sequence[Constraint] = (),
 ) -> Hypotheses:
     """Decode by taking the most probable token at each step, with any model that can decode.
@@ -46,8 +45,6 @@ def greedy_search(
         num_steps: The fixed size T of the ids, which XLA needs. `num_steps` must be greater than
             every limit, and equal to the `num_steps` that `start_decoding` received. With None the
             ids grow in each step.
-        with_log_probs: Whether to compute log-probabilities, which takes another pass over all
-            logits; otherwise log-probabilities and scores are 0.
         constraints: They forbid tokens, whose log-probabilities stay those of the model.
 
     Returns:
@@ -74,7 +71,7 @@ def greedy_search(
         index=tf.constant(0),
         token_ids=tf.fill([num_sentences], bos_id),
         done=tf.zeros([num_sentences], tf.bool),
-        log_probs=tf.zeros([num_sentences]) if with_log_probs else (),
+        log_probs=tf.zeros([num_sentences]),
         ids=tf.fill([num_sentences, 0 if num_steps is None else num_steps], pad_id),
         cache=target,
     )
@@ -85,16 +82,14 @@ def greedy_search(
             logits, allowed, cache = decode_step(*arguments)
             token_ids = blockwise_argmax(allowed)
             ended, at_limit = token_ids == eos_id, state.index >= limits
-            log_probs = state.log_probs
-            if with_log_probs:
-                # At its limit a sentence may still end; any other token truncates it.
-                counts = ~state.done & (ended | ~at_limit)
-                log_probs += tf.where(counts, largest_log_prob(logits, allowed), 0.0)
+            # At its limit a sentence may still end; any other token truncates it.
+            counts = ~state.done & (ended | ~at_limit)
+            log_prob = tf.where(counts, largest_log_prob(logits, allowed), 0.0)
             return _GreedyState(
                 index=state.index + 1,
                 token_ids=token_ids,
                 done=state.done | ended | at_limit,
-                log_probs=log_probs,
+                log_probs=state.log_probs + log_prob,
                 ids=append_ids(state.ids, token_ids, state.index, num_steps),
                 cache=cache,
             )
@@ -109,8 +104,7 @@ def greedy_search(
         lengths = tf.reduce_sum(tf.cast(before, tf.int32), axis=1)
         ended = tf.reduce_any((state.ids == eos_id) & (positions == lengths[:, None]), axis=1)
         ids = tf.where(before, state.ids, pad_id)
-        log_probs = state.log_probs if with_log_probs else tf.zeros_like(limits, tf.float32)
-        return ids, lengths, log_probs, ~ended
+        return ids, lengths, state.log_probs, ~ended
 
     ids, lengths, log_probs, truncated = run_search(
         make_step, results_of, start, source, limits, pad_id, compact=num_steps is None

@@ -14,7 +14,7 @@ from tf_transformer.files import atomic_folder
 from tf_transformer.inference.graph import ExportTranslator
 from tf_transformer.inference.translator import Translator
 from tf_transformer.inference.versions import SAVED_MODEL
-from tf_transformer.machine import only_errors_of_tensorflow
+from tf_transformer.machine import only_errors_of_tensorflow, plain_graphs
 
 
 def export_saved_model(
@@ -58,7 +58,9 @@ def export_saved_model(
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         try:
-            with only_errors_of_tensorflow():  # a warning would name the temporary folder
+            # A warning would name the temporary folder. The calls of functions keep the option of
+            # plain graphs, without which a server takes a fifth longer to load them.
+            with only_errors_of_tensorflow(), plain_graphs():
                 tf.saved_model.save(module, str(folder), module.signatures())
         except tf.errors.OpError as error:
             reason = str(error.message).splitlines()[0]

@@ -287,7 +287,7 @@ class ExportTranslator(tf.Module):
         """Return translations of rows of tokens, with marks, and whether each was truncated."""
         inputs, search = self._search_inputs(tokens), self.search
         if search.beam_size == 1:
-            *found, _ = self.searches.greedy_ids(*inputs)
+            *found, _ = self.searches.greedy(*inputs, search.length_penalty)
         else:
             *found, _ = self.searches.beam(*inputs, search.beam_size, search.length_penalty, 1)
         found = Hypotheses(*found)

@@ -13,7 +13,7 @@ from tf_transformer.decoding.result import Hypotheses, replace_rows
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.flags import Usual, has_loop
-from tf_transformer.inference.functions import function, not_inlined
+from tf_transformer.inference.functions import not_inlined
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import MarkIds
@@ -28,7 +28,8 @@ BEAM = (
     LENGTH_PENALTY,
     tf.TensorSpec([], tf.int32, name="n_best"),
 )
-_MAY_REPEAT = tf.TensorSpec([], tf.bool, name="may_repeat")
+# For each sentence, as a constant for all would make TensorFlow copy the function that takes it.
+_MAY_REPEAT = tf.TensorSpec([None], tf.bool, name="may_repeat")
 # The fields of `Hypotheses`, ids `(B, n, T)` and the others `(B, n)`, and whether a sentence was
 # searched once more.
 SEARCHED = (
@@ -41,6 +42,14 @@ _REPEATED = 3  # tokens of a sequence that may not be repeated in a second searc
 Searched = tuple[tf.Tensor, ...]
 # The inputs of a search compiled by XLA, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, LENGTH_PENALTY)
+
+
+def _search(*specs: tf.TensorSpec) -> Callable:
+    """Return a decorator that makes a function of a graph, which several places call.
+
+    A copy in each place would double the time that TensorFlow takes to load the graph.
+    """
+    return functools.partial(not_inlined, input_signature=specs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +144,7 @@ class ModelSearch:
     source_marks: MarkIds
     is_fixed: bool = False
 
-    @function(*SEARCH_SPECS)
+    @_search(*SEARCH_SPECS)
     def greedy(
         self, source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
     ) -> Searched:
@@ -143,13 +152,7 @@ class ModelSearch:
         search = functools.partial(greedy_search, length_penalty=length_penalty)
         return self._run(search, source_ids, limits)
 
-    @function(*_SOURCE)
-    def greedy_ids(self, source_ids: tf.Tensor, limits: tf.Tensor) -> Searched:
-        """Search greedily without scores, which takes less time."""
-        search = functools.partial(greedy_search, length_penalty=0.0, with_log_probs=False)
-        return self._run(search, source_ids, limits)
-
-    @function(*_SOURCE, *BEAM)
+    @_search(*_SOURCE, *BEAM)
     def beam(
         self,
         source_ids: tf.Tensor,
@@ -168,7 +171,7 @@ class ModelSearch:
         """Search without constraints where there is no mark, and again where there is a loop."""
 
         # It is called for two reasons, and traced once.
-        @functools.partial(not_inlined, input_signature=(*_SOURCE, _MAY_REPEAT))
+        @_search(*_SOURCE, _MAY_REPEAT)
         def constrained(
             source_ids: tf.Tensor, limits: tf.Tensor, may_repeat: tf.Tensor
         ) -> Hypotheses:
@@ -181,13 +184,13 @@ class ModelSearch:
                     num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
                     limits = tf.maximum(limits, num_marks)
             if self.settings.repair_loops and not self.is_fixed:
-                constraints += [NoRepeats(tf.fill(tf.shape(limits), ~may_repeat), _REPEATED)]
+                constraints += [NoRepeats(~may_repeat, _REPEATED)]
             return self._search(search, source_ids, limits, constraints)
 
         if self.source_marks.plain:
             hypotheses = tf.cond(
                 tf.reduce_any(self._is_mark(source_ids)),
-                lambda: constrained(source_ids, limits, tf.constant(True)),
+                lambda: constrained(source_ids, limits, tf.fill(tf.shape(limits), True)),
                 lambda: self._search(
                     search, source_ids, limits, [Never(self.tokenizer.mark_ids.all)]
                 ),
@@ -212,7 +215,7 @@ class ModelSearch:
         def again(loops: tf.Tensor) -> Searched:
             rows = tf.where(loops)
             few = tf.gather_nd(source_ids, rows), tf.gather_nd(limits, rows)
-            better = constrained(*few, tf.constant(False))
+            better = constrained(*few, tf.fill(tf.shape(few[1]), False))
             return *replace_rows(hypotheses, rows, better, self.tokenizer.pad_id), loops
 
         return tf.cond(tf.reduce_any(is_long), repaired, lambda: unrepaired)

@@ -13,8 +13,10 @@ import tensorflow as tf
 
 # Registers the ops of SentencePiece.
 import tensorflow_text  # noqa: F401
+from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 
+_CONFIG = pathlib.Path(__file__).parent.parent / "export/server/session_config.pbtxt"
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 _INIT_SIGNATURE = "__saved_model_init_op"
 _MOST_RECORDS = 1000  # TensorFlow Serving does not load a model with more
@@ -36,9 +38,8 @@ class SavedModelSession:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = pathlib.Path(folder)
-        config = tf.compat.v1.ConfigProto(
-            intra_op_parallelism_threads=1, inter_op_parallelism_threads=-1
-        )
+        config = text_format.Parse(_CONFIG.read_text("utf-8"), tf.compat.v1.ConfigProto())
+        config.intra_op_parallelism_threads, config.inter_op_parallelism_threads = 1, -1
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
         with self._session.graph.as_default():
             self.meta_graph = tf.compat.v1.saved_model.loader.load(
@@ -75,8 +76,9 @@ class SavedModelSession:
             for name, signature in self.signatures.items():
                 yield name, {key: [b"1 2 3"] for key in signature.inputs}
             return
-        records = tf.data.TFRecordDataset(os.path.realpath(path)).as_numpy_iterator()
-        for number, record in enumerate(records, start=1):
+        # An iterator that is over a minute old may wait for another minute when it ends.
+        records = tf.data.TFRecordDataset(os.path.realpath(path)).take(_MOST_RECORDS + 1)
+        for number, record in enumerate(list(records.as_numpy_iterator()), start=1):
             if number > _MOST_RECORDS:
                 raise ValueError(f"there are more than {_MOST_RECORDS:,} warm-up records")
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
