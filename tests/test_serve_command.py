@@ -21,6 +21,7 @@ import pytest
 from commands import assert_refused, command
 from stub_server import MODEL, PREDICT, head_of, make_version
 
+from tf_transformer import cli
 from tf_transformer.export.manifest import EXTRA, MANIFEST
 from tf_transformer.serving import Limits, batcher
 
@@ -136,6 +137,14 @@ def test_a_package_that_is_missing_is_named(saved, capfd, monkeypatch):
     monkeypatch.delitem(sys.modules, "tf_transformer.serving.server", raising=False)
     words = ["needs the package uvicorn", "pip install starlette uvicorn"]
     assert_refused(["serve", saved], words, capfd, saved)
+
+
+def test_whoever_waits_at_a_terminal_knows_for_what(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.main(["serve", str(tmp_path), "--port=0"]) == 2
+    first, second = capfd.readouterr().err.splitlines()
+    assert first == f"tf-transformer: {tmp_path}: loading and warming up, which may take a minute."
+    assert "no SavedModel" in second
 
 
 def test_a_port_that_is_in_use_is_named(saved, capfd):

@@ -44,6 +44,8 @@ def run(options: Options) -> int:
             ) from None
     server = LocalServer(options.saved_model, options.host, options.port, limits=options.limits)
     status = 0
+    if sys.stderr.isatty():
+        warn(f"{options.saved_model}: loading and warming up, which may take a minute.")
     try:
         with server, contextlib.suppress(KeyboardInterrupt):
             for number in (signal.SIGINT, signal.SIGTERM):
