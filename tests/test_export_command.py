@@ -22,8 +22,10 @@ def test_export_writes_the_next_version_with_a_manifest(trained_run, exported_ru
     saved, done = exported_run
     assert done.stdout == f"{saved / '1'}\n"
     assert done.stderr == ""
-    beside = {"models.config", "server_batching.pbtxt", "session_config.pbtxt", "monitoring.config"}
-    beside.add("compose.yaml")
+    beside = {
+        "models.config", "server_batching.pbtxt", "session_config.pbtxt", "monitoring.config",
+        "compose.yaml",
+    }  # fmt: skip
     assert {path.name for path in saved.iterdir()} == {"1", *beside}
     manifest = read_manifest(saved / "1")
     best = max(log_of(trained_run[0]), key=lambda line: (line["val_bleu"], line["step"]))

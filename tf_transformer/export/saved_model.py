@@ -58,8 +58,8 @@ def export_saved_model(
     target = version_folder(SAVED_MODEL, path, version, overwrite)
     with atomic_folder(target, overwrite=overwrite) as folder:
         try:
-            # A warning would name the temporary folder. The calls of functions keep the option of
-            # plain graphs, without which a server takes a fifth longer to load them.
+            # A warning would name the temporary folder. A function whose call is traced with the
+            # optimizer on is optimized again by a server, which then loads a fifth longer.
             with only_errors_of_tensorflow(), plain_graphs():
                 tf.saved_model.save(module, str(folder), module.signatures())
         except tf.errors.OpError as error:

@@ -15,3 +15,11 @@ def function(*specs: tf.TensorSpec) -> Callable:
     """Return a decorator that makes a method a function of tensors."""
     # Without AutoGraph, loops are `tf.while_loop`, and run time needs no source files.
     return functools.partial(tf.function, input_signature=specs, autograph=False)
+
+
+def shared_function(*specs: tf.TensorSpec) -> Callable:
+    """Return a decorator like `function`, for a function that several places call.
+
+    A copy in each place would double the time that TensorFlow takes to load the graph.
+    """
+    return functools.partial(not_inlined, input_signature=specs)

@@ -13,7 +13,7 @@ from tf_transformer.decoding.result import Hypotheses, replace_rows
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.errors import InputError
 from tf_transformer.inference.flags import Usual, has_loop
-from tf_transformer.inference.functions import not_inlined
+from tf_transformer.inference.functions import not_inlined, shared_function
 from tf_transformer.models.model_configs import ModelConfig
 from tf_transformer.tokenizers import GraphTokenizer
 from tf_transformer.tokenizers.marks import MarkIds
@@ -42,14 +42,6 @@ _REPEATED = 3  # tokens of a sequence that may not be repeated in a second searc
 Searched = tuple[tf.Tensor, ...]
 # The inputs of a search compiled by XLA, whose beam has a constant size.
 SEARCH_SPECS = (*_SOURCE, LENGTH_PENALTY)
-
-
-def _search(*specs: tf.TensorSpec) -> Callable:
-    """Return a decorator that makes a function of a graph, which several places call.
-
-    A copy in each place would double the time that TensorFlow takes to load the graph.
-    """
-    return functools.partial(not_inlined, input_signature=specs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +136,7 @@ class ModelSearch:
     source_marks: MarkIds
     is_fixed: bool = False
 
-    @_search(*SEARCH_SPECS)
+    @shared_function(*SEARCH_SPECS)
     def greedy(
         self, source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
     ) -> Searched:
@@ -152,7 +144,7 @@ class ModelSearch:
         search = functools.partial(greedy_search, length_penalty=length_penalty)
         return self._run(search, source_ids, limits)
 
-    @_search(*_SOURCE, *BEAM)
+    @shared_function(*_SOURCE, *BEAM)
     def beam(
         self,
         source_ids: tf.Tensor,
@@ -171,7 +163,7 @@ class ModelSearch:
         """Search without constraints where there is no mark, and again where there is a loop."""
 
         # It is called for two reasons, and traced once.
-        @_search(*_SOURCE, _MAY_REPEAT)
+        @shared_function(*_SOURCE, _MAY_REPEAT)
         def constrained(
             source_ids: tf.Tensor, limits: tf.Tensor, may_repeat: tf.Tensor
         ) -> Hypotheses:
