@@ -1,4 +1,4 @@
-"""Measure decoding: our SavedModel, plain and compiled by XLA, against CTranslate2 and others.
+"""Measure decoding: our SavedModel against CTranslate2 and others.
 
     python benchmarks/decode.py --run-dir runs/de_en --source test.de
     python benchmarks/decode.py --presets tiny --batch-sizes 1 --rounds 2
@@ -130,7 +130,7 @@ def has_sizes_of(preset: str, config: Any) -> bool:
 # Engines: functions that open a folder and return a `Translate`
 
 
-def translator(folder: str, name: str, xla: bool, batches: int, threads: int) -> Translate:
+def translator(folder: str, name: str, batches: int, threads: int) -> Translate:
     """Return our `Translator`, loaded from a SavedModel."""
     import tensorflow as tf
 
@@ -139,7 +139,7 @@ def translator(folder: str, name: str, xla: bool, batches: int, threads: int) ->
 
     run_in_callers_thread()
     tf.config.threading.set_intra_op_parallelism_threads(threads)
-    translator = Translator.load(f"{folder}/{name}", xla=xla, threads=batches)
+    translator = Translator.load(f"{folder}/{name}", threads=batches)
 
     def translate(texts, batch_size, beam_size, tokens):
         groups = [[text] for text in texts] if batch_size == 1 else [texts]
@@ -157,7 +157,7 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
     import tensorflow as tf
 
     # The signature returns strings only, so this counts their tokens, in the warm-up.
-    count = functools.cache(translator(folder, name, False, batches, 1))
+    count = functools.cache(translator(folder, name, batches, 1))
     # Batches share two threads between operations, or each runs in the thread that calls.
     inter_op_threads = threads if threads > 1 else -1
 
@@ -225,7 +225,6 @@ def engines() -> dict[str, tuple]:
     """
     kinds: dict[str, tuple] = {
         "ours": (signature, "ours"),
-        "ours_xla": (translator, "ours", True),
         "ours_bfloat16": (signature, "ours_bfloat16"),
         "ctranslate2": (ctranslate2, "float32"),
         "ctranslate2_int8": (ctranslate2, "int8"),
@@ -309,16 +308,14 @@ def fastest(
 def summary(found: dict[str, list[tuple[int, float]]], sentences: int) -> dict[str, Any]:
     """Return one cell, from the tokens and seconds of all engines and rounds."""
     speeds, details = fastest(found, sentences)
-    ours = max(speeds["ours"], speeds["ours_xla"], key=statistics.median)
     compared = {
-        "ratio": (ours, "ctranslate2"),
-        "ratio_portable": (speeds["ours"], "ctranslate2"),
-        "ratio_bfloat16": (speeds["ours_bfloat16"], "ctranslate2"),
-        **{f"ratio_{name}": (ours, name) for name in PEERS if name in speeds},
+        "ratio": ("ours", "ctranslate2"),
+        "ratio_bfloat16": ("ours_bfloat16", "ctranslate2"),
+        **{f"ratio_{name}": ("ours", name) for name in PEERS if name in speeds},
     }
     return {
         **{kind: round(statistics.median(of_kind)) for kind, of_kind in speeds.items()},
-        **fields({name: ratio(own, speeds[peer]) for name, (own, peer) in compared.items()}),
+        **fields({n: ratio(speeds[own], speeds[peer]) for n, (own, peer) in compared.items()}),
         **details,
     }
 
@@ -351,11 +348,6 @@ def costs(preset: str) -> dict[str, Any]:
     def cached(source_ids, tokens):
         cache, step = exported.start_decoding(source_ids), exported.decode_step
         return tt.greedy_search(step, cache, tokens[None], **special).ids
-
-    @tf.function(input_signature=[tf.TensorSpec([1, 16], tf.int32), count], jit_compile=True)
-    def compiled(source_ids, tokens):
-        cache, step = exported.start_decoding(source_ids, num_steps=65), exported.decode_step
-        return tt.greedy_search(step, cache, tokens[None], num_steps=65, **special).ids
 
     def next_ids(source_ids, target_ids):
         """Run the whole model for each token, as TensorFlow's tutorial does."""
@@ -396,15 +388,14 @@ def costs(preset: str) -> dict[str, Any]:
     each = milliseconds(jobs, COST_ROUNDS)
     first, last, growth = marginal_costs(COST_LENGTHS, each, (10, 250))
     # The tutorial calls its model from Python, and exports the same loop as one graph.
-    jobs = [(search, 64) for search in (cached, compiled, uncached, uncached_graph)]
-    *own, called, graph = milliseconds(jobs, 3).T
-    fast = min(own, key=np.median)
+    jobs = [(search, 64) for search in (cached, uncached, uncached_graph)]
+    own, called, graph = milliseconds(jobs, 3).T
     found = {
         "cpu_ms_of_token_10": first,
         "cpu_ms_of_token_250": last,
         "ratio_250_to_10": growth,
-        "uncached_to_cached": ratio(called, fast),
-        "uncached_graph_to_cached": ratio(graph, fast),
+        "uncached_to_cached": ratio(called, own),
+        "uncached_graph_to_cached": ratio(graph, own),
     }
     for name, figure in found.items():
         print(f"{preset} {name}: {figure}", flush=True)

@@ -75,21 +75,20 @@ def train(preset: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def decode(preset: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Translate with and without XLA, and print the milliseconds of each batch size."""
+    """Translate, and print the milliseconds of each batch size."""
     cells: dict[str, Any] = {}
     if not options.batch_sizes:
         return cells
     print(f"{preset}: milliseconds of a batch of {', '.join(map(str, options.batch_sizes))}")
     for precision in ("float32", "bfloat16"):
         for beam_size in options.beam_sizes:
-            for xla in (False, True):
-                job = {
-                    **vars(options), "kind": "decode", "sizes": sizes_of(preset, options),
-                    "precision": precision, "beam_size": beam_size, "xla": xla,
-                }  # fmt: skip
-                name = f"{precision}, beam {beam_size}, {'XLA' if xla else 'graph'}"
-                cell = cells[name] = engine.run("gpu_ours.py", job)
-                print(f"  {name:<26}", *cell["milliseconds"].values(), flush=True)
+            job = {
+                **vars(options), "kind": "decode", "sizes": sizes_of(preset, options),
+                "precision": precision, "beam_size": beam_size,
+            }  # fmt: skip
+            name = f"{precision}, beam {beam_size}"
+            cell = cells[name] = engine.run("gpu_ours.py", job)
+            print(f"  {name:<19}", *cell["milliseconds"].values(), flush=True)
     return cells
 
 

@@ -96,7 +96,7 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
         max_length=job["tokens"], beam_size=job["beam_size"], repair_loops=False,
         by_sentence=False, max_length_ratio=9.0,
     )  # fmt: skip
-    translator = tt.Translator.from_model(model, tokenizer, tokenizer, search, xla=job["xla"])
+    translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
     times = {}
     for size in job["batch_sizes"]:
         lines = [sentences[n % len(sentences)] for n in range(size)]

@@ -55,7 +55,7 @@ class EchoModel:
     def __init__(self, vocab_size):
         self.vocab_size = vocab_size
 
-    def start_decoding(self, source_ids, num_steps=None):
+    def start_decoding(self, source_ids):
         return {"target": {"ids": source_ids}}
 
     def decode_step(self, token_ids, index, cache):

@@ -107,13 +107,13 @@ def batch(config, source=SOURCE, target=TARGET):
     }
 
 
-def decoded(model, source_ids, target_ids, num_steps=None, in_graph=False):
+def decoded(model, source_ids, target_ids, in_graph=False):
     """The logits `(B, T, V)` of given targets, by one decoding step after the other."""
     start, step = model.start_decoding, model.decode_step
     if in_graph:
         start = tf.function(start)
         step = tf.function(step, reduce_retracing=True)
-    cache, steps = start(tf.constant(source_ids), num_steps), []
+    cache, steps = start(tf.constant(source_ids)), []
     for index in range(target_ids.shape[1]):
         logits, cache = step(tf.constant(target_ids[:, index]), tf.constant(index), cache)
         steps.append(np.asarray(logits))

@@ -17,7 +17,7 @@ from tf_transformer.models.seq2seq import Seq2Seq
 PAD, BOS, EOS = 0, 2, 3
 SPECIAL = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
 VOCAB_SIZE = 9
-NUM_STEPS = 11  # of a KV cache of fixed size; the largest limit is one less
+LONGEST = 10  # the largest limit
 NEG_INF = float("-inf")
 MODELS = tuple(name for name in GENERATING if name in ARCHITECTURES)
 
@@ -41,7 +41,7 @@ class Markov:
         sources[:, PAD] = 0.0
         return sources
 
-    def start_decoding(self, sources, num_steps=None):
+    def start_decoding(self, sources):
         size = tf.shape(sources)[0]
         state = {"previous": tf.fill([size], BOS), "steps": tf.zeros([size], tf.int32)}
         return {"source": {"bias": sources}, "target": {"state": state}}
@@ -70,7 +70,7 @@ def log_softmax(logits):
 class Tables:
     """Logits from a table of all prefixes, one table for each sentence."""
 
-    def start_decoding(self, tables, num_steps=None):
+    def start_decoding(self, tables):
         prefix = tf.zeros([tf.shape(tables)[0]], tf.int32)
         return {"source": {"tables": tables}, "target": {"prefix": prefix}}
 
@@ -138,11 +138,11 @@ def padded_sources(num_rows=16):
     return source_ids
 
 
-def varied_end(model, num_steps=9):
+def varied_end(model):
     """The id that as the end token makes the translations of `padded_sources` differ most."""
     source_ids = padded_sources()
     target_ids = np.full((len(source_ids), 1), BOS, "int32")
-    for _ in range(num_steps):
+    for _ in range(9):
         logits = model({"source_ids": source_ids, "target_ids": target_ids}).numpy()
         best = logits[:, -1].argmax(axis=-1).astype("int32")
         target_ids = np.concatenate([target_ids, best[:, None]], axis=1)
@@ -163,12 +163,10 @@ class Case(NamedTuple):
     sources: np.ndarray
     special: dict
 
-    def search(
-        self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, num_steps=None, **more
-    ):
+    def search(self, sources, limits, beam_size=None, length_penalty=0.6, n_best=1, **more):
         """Beam search, or greedy search where there is no size of a beam."""
-        cache = self.model.start_decoding(sources, num_steps=num_steps)
-        options = {"length_penalty": length_penalty, "num_steps": num_steps} | self.special | more
+        cache = self.model.start_decoding(sources)
+        options = {"length_penalty": length_penalty} | self.special | more
         if beam_size is None:
             return greedy_search(self.model.decode_step, cache, limits, **options)
         options |= {"beam_size": beam_size, "n_best": n_best}

@@ -100,7 +100,6 @@ def test_decoding_reports_the_faster_use_of_threads(module):
         {
             "ours 1x2": [(10, 1.0), (10, 2.0), (10, 1.0)],
             "ours 2x1": [(10, 0.5), (10, 0.5), (10, 2.0)],
-            "ours_xla 1x2": [(10, 1.0)] * 3,
             "ours_bfloat16 1x2": [(10, 0.1), (10, 1.0), (10, 10.0)],
             "ctranslate2 1x2": [(10, 0.25)] * 3,
             "marian 2x1": [(9, 1.0)] * 3,

@@ -26,7 +26,7 @@ class RandomModel:
         random = np.random.default_rng(seed)
         self.table = random.normal(scale=2, size=(40, vocab_size, vocab_size)).astype("float32")
 
-    def start_decoding(self, source_ids, num_steps=None):
+    def start_decoding(self, source_ids):
         return {"source": {}, "target": {}}
 
     def decode_step(self, token_ids, index, cache):

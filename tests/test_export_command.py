@@ -134,7 +134,7 @@ def test_the_options_of_an_export_are_kept_and_the_rest_is_chosen(
     assert beam_sizes == searched
     penalty = pytest.approx(length_penalty)
     assert settings == {
-        "beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280, "source_pad_id": 0,
+        "beam_size": beam_size, "length_penalty": penalty, "vocab_size": 280,
         "by_sentence": True, "mark_pattern": PIECES.encode(),
     }  # fmt: skip
     search = manifest["search"]

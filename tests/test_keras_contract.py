@@ -96,7 +96,7 @@ class GruModel(keras.Model):
         self.cell = keras.layers.GRUCell(8)
         self.head = keras.layers.Dense(16)
 
-    def start_decoding(self, source_ids, num_steps=None):
+    def start_decoding(self, source_ids):
         return {"target": tf.reduce_mean(self.embedding(source_ids), axis=1)}
 
     def decode_step(self, token_ids, index, cache):

@@ -408,10 +408,9 @@ def test_models_without_marks_translate_with_pieces_as_text(echo_translator):
 def test_a_translator_in_python_keeps_pieces_too(randomise, tokenizer):
     model = letters.random_model(randomise, vocab_size=tokenizer.vocab_size)
     search = tt.Search(max_length=letters.MAX_LENGTH)
-    for xla in (False, True):
-        translator = tt.Translator.from_model(model, tokenizer, tokenizer, search, xla=xla)
-        for text, translation in zip(TEXTS[:9], translator(TEXTS[:9]), strict=True):
-            assert counts(translation, KEPT) == counts(text, KEPT)
+    translator = tt.Translator.from_model(model, tokenizer, tokenizer, search)
+    for text, translation in zip(TEXTS[:9], translator(TEXTS[:9]), strict=True):
+        assert counts(translation, KEPT) == counts(text, KEPT)
 
 
 def test_a_piece_may_have_signs_that_end_sentences(server):

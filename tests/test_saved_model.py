@@ -244,7 +244,7 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
     (inner,) = (f for name, f in called.items() if "translate_nbest" in name and "wrap" not in name)
     others = [f for f in graph.library.function if f.signature.name not in called]
     for op, must_compile in (("PyFunc", False), ("NoOp", True)):
-        # A function that no signature calls, such as the search that XLA compiles, does not count.
+        # A function that no signature calls does not count.
         added = node_def_pb2.NodeDef(name="added", op=op)
         added.attr["_XlaMustCompile"].b = must_compile
         for function in others:

@@ -76,6 +76,4 @@ def test_int8_logits_are_near_the_float_ones(changes, policy):
     assert (exact.argmax(axis=-1) == logits.argmax(axis=-1)).mean() > 0.9
     # An error in the last bit before rounding to int8 is one of 1/127 of the largest after it.
     tolerance = 0.02 if policy == "float32" else 0.2
-    for num_steps in (None, 10):
-        steps = decoded(model, **inputs, num_steps=num_steps)
-        np.testing.assert_allclose(steps, logits, atol=tolerance)
+    np.testing.assert_allclose(decoded(model, **inputs), logits, atol=tolerance)

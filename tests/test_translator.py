@@ -34,23 +34,6 @@ def test_neighbours_and_batch_size_change_no_translation(loaded, sentences):
     assert loaded(sentences[::-1], batch_size=9) == alone[::-1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("beam_size", "from_disk"), [(3, True), (1, False)])
-def test_xla_changes_no_translation(exported_version, in_memory, sentences, beam_size, from_disk):
-    module = tt.Translator.load(exported_version).module if from_disk else in_memory.module
-    plain, compiled = (tt.Translator(module, xla=xla, threads=2) for xla in (False, True))
-    # Batches of one, of a power of two, and not; texts that are too long and that are empty.
-    for texts in (sentences[:1], sentences[:8], [*sentences[:4], "", "ab " * 200, sentences[9]]):
-        options = {"batch_size": 4, "beam_size": beam_size}
-        expected = plain.n_best(texts, beam_size, **options)
-        found = compiled.n_best(texts, beam_size, **options)
-        for these, those in zip(found, expected, strict=True):
-            assert [(t.text, t.length, t.truncated) for t in these] == [
-                (t.text, t.length, t.truncated) for t in those
-            ]
-            assert [t.score for t in these] == pytest.approx([t.score for t in those], abs=1e-5)
-
-
 @pytest.mark.parametrize(("ratio", "num_tokens"), [(0.5, 15), (2.0, 20)])
 def test_a_translation_has_as_many_tokens_as_the_ratio_allows(ratio, num_tokens):
     words = list("abcdefghij")
@@ -149,13 +132,13 @@ SEVERAL = {
 }
 
 
-@pytest.fixture(params=["call", "stream", "signature", "session", "compiled"])
+@pytest.fixture(params=["call", "stream", "signature", "session"])
 def way(request, first_sentence_version):
     """A way to translate texts with a model that translates the first sentence of a line."""
     if request.param == "session":
         server = Server(str(first_sentence_version))
         return lambda texts: server.run("serving_default", texts)["translation"]
-    loaded = tt.Translator.load(first_sentence_version, xla=request.param == "compiled")
+    loaded = tt.Translator.load(first_sentence_version)
     if request.param == "signature":
         return functools.partial(called, loaded.module.translate)
     if request.param == "stream":

@@ -20,25 +20,16 @@ class Trait(enum.Flag):
     TRANSLATOR = enum.auto()  # a run takes it from the run that initializes it
 
 
-def setting(
-    default: Any, help_text: str, traits: Trait = Trait.NONE, needs: tuple[str, str] | None = None
-) -> Any:
-    """Return a field that is a setting.
-
-    `needs` is the name of another setting, and a regular expression of the values with which this
-    one has an effect.
-    """
+def setting(default: Any, help_text: str, traits: Trait = Trait.NONE) -> Any:
+    """Return a field that is a setting."""
     if Trait.CHOSEN in traits:
         help_text += " (default: chosen for the corpus and the budget)"
-    extra = {"traits": traits, "needs": needs}
-    return Field(default, description=help_text, json_schema_extra=extra)
+    return Field(default, description=help_text, json_schema_extra={"traits": traits})
 
 
-def optional(
-    help_text: str, traits: Trait = Trait.NONE, needs: tuple[str, str] | None = None
-) -> Any:
+def optional(help_text: str, traits: Trait = Trait.NONE) -> Any:
     """Return a setting whose default is None."""
-    return setting(None, help_text, traits, needs)
+    return setting(None, help_text, traits)
 
 
 def fields_of(config: type) -> dict[str, FieldInfo]:

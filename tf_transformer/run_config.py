@@ -3,7 +3,6 @@
 import copy
 import os
 import pathlib
-import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -13,7 +12,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from tf_transformer.config_fields import CHECKED, Trait, fields_of, flag, has_trait
+from tf_transformer.config_fields import CHECKED, Trait, fields_of, has_trait
 from tf_transformer.errors import ConfigError, did_you_mean
 from tf_transformer.models.architectures import ARCHITECTURES, architecture_name, require_preset
 from tf_transformer.models.model_configs import ModelConfig
@@ -193,20 +192,6 @@ SETTINGS: dict[str, dict[str, FieldInfo]] = {
     "training": fields_of(TrainingConfig),
 }
 """The settings of each table; `[model]` has those of all architectures."""
-
-
-def require_effects(config: RunConfig, given: Tables, where: str) -> None:
-    """Raise a `ConfigError` for a given setting that does nothing beside another one."""
-    for table, fields in SETTINGS.items():
-        values = getattr(config, table)
-        for name in given.get(table, {}):
-            needs = (fields[name].json_schema_extra or {}).get("needs")
-            if needs is None or getattr(values, name) == fields[name].default:
-                continue
-            other, pattern = needs
-            if not re.fullmatch(pattern, str(getattr(values, other))):
-                beside = f"{flag(other)} {getattr(values, other)}"
-                raise ConfigError(f"{where}: {flag(name)} does nothing with {beside}. Omit it.")
 
 
 def kinds_of(field: FieldInfo) -> list[Any]:

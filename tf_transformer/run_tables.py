@@ -112,12 +112,8 @@ class DataConfig:
     data_cache: str | None = optional(
         "keep token ids in this folder instead of in memory", _FREE | _LOCAL
     )
-    tfds_dir: str | None = optional(
-        "folder of data sets of TensorFlow Datasets", _LOCAL, ("corpus", "tfds:.*")
-    )
-    tfds_download: bool = setting(
-        False, "let TensorFlow Datasets download the data set", _LOCAL, ("corpus", "tfds:.*")
-    )
+    tfds_dir: str | None = optional("folder of data sets of TensorFlow Datasets", _LOCAL)
+    tfds_download: bool = setting(False, "let TensorFlow Datasets download the data set", _LOCAL)
 
     # Each side of a corpus is a file for training and a file for validation.
     SIDES: ClassVar = {
@@ -284,10 +280,7 @@ class TrainingConfig:
         _WEIGHTS,
     )
     decay_fraction: Fraction = setting(
-        0.4,
-        "last part of training, in which the trapezoid decays",
-        _WEIGHTS,
-        ("schedule", "trapezoid"),
+        0.4, "last part of training, in which the trapezoid decays", _WEIGHTS
     )
     label_smoothing: Rate = setting(
         0.1, "probability spread over all tokens except the true one", _WEIGHTS

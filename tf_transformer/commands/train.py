@@ -25,7 +25,6 @@ from tf_transformer.run_config import (
     merge,
     names_with,
     read_toml,
-    require_effects,
     without_choices,
 )
 from tf_transformer.run_tables import TrainingConfig
@@ -73,13 +72,10 @@ class Options(Checked):
         tables = merge(without_choices(tables) if given else tables, given)
         origin = tables.get("training", {}).get("initialize_from")
         if self.is_resumed:
-            config = _resumed(self.run_dir, tables, where)
-        elif isinstance(origin, str):
-            config = _initialized(origin, tables, where)
-        else:
-            config = RunConfig.from_dict(tables, where)
-        require_effects(config, tables, where)
-        return config
+            return _resumed(self.run_dir, tables, where)
+        if isinstance(origin, str):
+            return _initialized(origin, tables, where)
+        return RunConfig.from_dict(tables, where)
 
 
 def run(options: Options) -> int:

@@ -8,13 +8,12 @@ import tensorflow as tf
 from tf_transformer.decoding.constraints import Constraint
 from tf_transformer.decoding.result import (
     Hypotheses,
-    append_ids,
     beam_score,
     length_normalizer,
     require_possible,
 )
 from tf_transformer.decoding.search_loop import run_search
-from tf_transformer.decoding.top_k import blockwise_top_k, iterative_top_k, largest_log_prob
+from tf_transformer.decoding.top_k import blockwise_top_k, largest_log_prob
 from tf_transformer.decoding.translation_model import Cache, DecodeStep, split_cache
 
 NEG_INF = float("-inf")  # the score and the log-probability of a missing hypothesis
@@ -25,7 +24,7 @@ class _LiveBeams(NamedTuple):
 
     log_probs: tf.Tensor  # float32 (B, K)
     token_ids: tf.Tensor  # int32 (B, K), the last token of each
-    ids: tf.Tensor  # int32 (B, K, T); T is num_steps if given, otherwise index
+    ids: tf.Tensor  # int32 (B, K, T); T is index
 
 
 class _FinishedBeams(NamedTuple):
@@ -56,7 +55,6 @@ def beam_search(
     eos_id: int,
     length_penalty: float | tf.Tensor = 0.6,
     n_best: int | tf.Tensor = 1,
-    num_steps: int | tf.Tensor | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> Hypotheses:
     """Decode by following K hypotheses of each sentence, with any model that can decode.
@@ -73,7 +71,7 @@ def beam_search(
         decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
         cache: The cache that `start_decoding` returned, with a row for each sentence; see
             `TranslationModel`.
-        limits, pad_id, bos_id, eos_id, num_steps, constraints: See `greedy_search`.
+        limits, pad_id, bos_id, eos_id, constraints: See `greedy_search`.
         beam_size: K.
         length_penalty: See `beam_score`.
         n_best: Number of hypotheses to return, at most K.
@@ -92,15 +90,13 @@ def beam_search(
         TensorShape([1, 2])
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
-    require_possible(limits, num_steps, length_penalty, n_best, beam_size)
+    require_possible(limits, length_penalty, n_best, beam_size)
     decode_step, *parts = split_cache(decode_step, cache, limits, constraints)
     source, target = tf.nest.map_structure(lambda t: tf.repeat(t, beam_size, axis=0), parts)
 
-    top_k = tf.math.top_k if num_steps is None else iterative_top_k
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
     missing = tf.fill([num_sentences, beam_size], NEG_INF)
-    size = 0 if num_steps is None else num_steps
-    no_ids = tf.fill([num_sentences, beam_size, size], pad_id)
+    no_ids = tf.zeros([num_sentences, beam_size, 0], tf.int32)
     start = _BeamState(
         index=tf.constant(0),
         done=tf.zeros([num_sentences], tf.bool),
@@ -132,20 +128,20 @@ def beam_search(
             offsets = tf.reshape(live.log_probs, [-1, 1]) + normalizers[:, None]
             vocab_size = allowed.shape[-1]
             count = tf.minimum(2 * beam_size, beam_size * vocab_size)
-            log_probs, indices = blockwise_top_k(allowed, count, offsets, beam_size, top_k)
+            log_probs, indices = blockwise_top_k(allowed, count, offsets, beam_size)
             parents, token_ids = indices // vocab_size, indices % vocab_size
             is_end = token_ids == eos_id
             # Only the first K may end; otherwise a beam of 1 would not be greedy search.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
             ended = is_end & among_first & (log_probs > NEG_INF) & ~state.done[:, None]
-            scores = beam_score(log_probs, state.index + 1, length_penalty)
-            scores = tf.where(ended, scores, NEG_INF)
+            scores = tf.where(
+                ended, beam_score(log_probs, state.index + 1, length_penalty), NEG_INF
+            )
             lengths = tf.fill(tf.shape(scores), state.index)
             ids = tf.gather(live.ids, parents, batch_dims=1)
-            newly_finished = _FinishedBeams(scores, log_probs, lengths, ids)
-            finished = _best_of(finished, newly_finished, top_k)
+            finished = _best_of(finished, _FinishedBeams(scores, log_probs, lengths, ids))
 
-            log_probs, indices = top_k(tf.where(is_end, NEG_INF, log_probs), beam_size)
+            log_probs, indices = tf.math.top_k(tf.where(is_end, NEG_INF, log_probs), beam_size)
             # At its limit a sentence keeps its live beams, except those that have just ended.
             has_ended = tf.reduce_any(ended[..., None] & (parents[..., None] == beams), axis=1)
             stopped = (state.done | (state.index >= limits))[:, None]
@@ -162,16 +158,13 @@ def beam_search(
             all_finished = (worst_score > NEG_INF) & (worst_score >= if_complete)
             no_live = log_probs[:, 0] == NEG_INF
             ids = tf.gather(live.ids, parents, batch_dims=1)
-            padding = tf.fill(tf.shape(token_ids), pad_id)
+            ids = tf.concat([ids, token_ids[..., None]], axis=2)
+            padded = tf.pad(finished.ids, [[0, 0], [0, 0], [0, 1]], constant_values=pad_id)
             return _BeamState(
                 index=state.index + 1,
                 done=stopped[:, 0] | no_better | all_finished | no_live,
-                live=_LiveBeams(
-                    log_probs, token_ids, append_ids(ids, token_ids, state.index, num_steps)
-                ),
-                finished=finished._replace(
-                    ids=append_ids(finished.ids, padding, state.index, num_steps)
-                ),
+                live=_LiveBeams(log_probs, token_ids, ids),
+                finished=finished._replace(ids=padded),
                 cache=_reorder(cache, parents),
             )
 
@@ -180,15 +173,15 @@ def beam_search(
     def results_of(state: _BeamState, limits: tf.Tensor) -> Hypotheses:
         return _rank(state, limits, length_penalty, n_best, pad_id)
 
-    arguments = make_step, results_of, start, source, limits, pad_id, beam_size, num_steps is None
+    arguments = make_step, results_of, start, source, limits, pad_id, beam_size
     return Hypotheses(*run_search(*arguments))
 
 
-def _best_of(finished: _FinishedBeams, new: _FinishedBeams, top_k: Callable) -> _FinishedBeams:
+def _best_of(finished: _FinishedBeams, new: _FinishedBeams) -> _FinishedBeams:
     """Return the K best finished hypotheses, older and new ones."""
     joined = _FinishedBeams(*(tf.concat(pair, axis=1) for pair in zip(finished, new, strict=True)))
     # If scores are equal, the older hypothesis comes first.
-    _, indices = top_k(joined.scores, tf.shape(finished.scores)[1])
+    _, indices = tf.math.top_k(joined.scores, tf.shape(finished.scores)[1])
     return _FinishedBeams(*(tf.gather(field, indices, batch_dims=1) for field in joined))
 
 

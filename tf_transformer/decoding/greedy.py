@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_transformer.decoding.constraints import Constraint
-from tf_transformer.decoding.result import Hypotheses, append_ids, beam_score, require_possible
+from tf_transformer.decoding.result import Hypotheses, beam_score, require_possible
 from tf_transformer.decoding.search_loop import run_search
 from tf_transformer.decoding.top_k import blockwise_argmax, largest_log_prob
 from tf_transformer.decoding.translation_model import Cache, DecodeStep, split_cache
@@ -17,7 +17,7 @@ class _GreedyState(NamedTuple):
     token_ids: tf.Tensor  # int32 (B,), the last token of each sentence
     done: tf.Tensor  # bool (B,)
     log_probs: tf.Tensor  # float32 (B,)
-    ids: tf.Tensor  # int32 (B, T), anything once a sentence is done; T is num_steps or index
+    ids: tf.Tensor  # int32 (B, T), anything once a sentence is done; T is index
     cache: Any  # the part `"target"` of the cache
 
 
@@ -30,7 +30,6 @@ def greedy_search(
     bos_id: int,
     eos_id: int,
     length_penalty: float | tf.Tensor = 0.6,
-    num_steps: int | tf.Tensor | None = None,
     constraints: Sequence[Constraint] = (),
 ) -> Hypotheses:
     """Decode by taking the most probable token at each step, with any model that can decode.
@@ -42,18 +41,14 @@ def greedy_search(
             of 0 is allowed.
         pad_id, bos_id, eos_id: Special token ids.
         length_penalty: See `beam_score`. The length penalty changes only the scores.
-        num_steps: The fixed size T of the ids, which XLA needs. `num_steps` must be greater than
-            every limit, and equal to the `num_steps` that `start_decoding` received. With None the
-            ids grow in each step.
         constraints: They forbid tokens, whose log-probabilities stay those of the model.
 
     Returns:
         `Hypotheses` with n = 1.
 
     Raises:
-        ValueError: The limits are no vector, one is not below `num_steps`, or `length_penalty` is
-            not from 0 to 10, if they are known before the search runs; or the cache has an unknown
-            part.
+        ValueError: The limits are no vector, or `length_penalty` is not from 0 to 10, if they are
+            known before the search runs; or the cache has an unknown part.
 
     Example:
         >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
@@ -63,7 +58,7 @@ def greedy_search(
         (TensorShape([1, 1]), True)
     """
     limits = tf.convert_to_tensor(limits, tf.int32)
-    require_possible(limits, num_steps, length_penalty)
+    require_possible(limits, length_penalty)
     decode_step, source, target = split_cache(decode_step, cache, limits, constraints)
 
     num_sentences = tf.shape(limits)[0]
@@ -72,7 +67,7 @@ def greedy_search(
         token_ids=tf.fill([num_sentences], bos_id),
         done=tf.zeros([num_sentences], tf.bool),
         log_probs=tf.zeros([num_sentences]),
-        ids=tf.fill([num_sentences, 0 if num_steps is None else num_steps], pad_id),
+        ids=tf.zeros([num_sentences, 0], tf.int32),
         cache=target,
     )
 
@@ -90,7 +85,7 @@ def greedy_search(
                 token_ids=token_ids,
                 done=state.done | ended | at_limit,
                 log_probs=state.log_probs + log_prob,
-                ids=append_ids(state.ids, token_ids, state.index, num_steps),
+                ids=tf.concat([state.ids, token_ids[:, None]], axis=1),
                 cache=cache,
             )
 
@@ -106,9 +101,8 @@ def greedy_search(
         ids = tf.where(before, state.ids, pad_id)
         return ids, lengths, state.log_probs, ~ended
 
-    ids, lengths, log_probs, truncated = run_search(
-        make_step, results_of, start, source, limits, pad_id, compact=num_steps is None
-    )
+    found = run_search(make_step, results_of, start, source, limits, pad_id)
+    ids, lengths, log_probs, truncated = found
     scored_lengths = lengths + tf.cast(~truncated, tf.int32)
     scores = beam_score(log_probs, scored_lengths, length_penalty)
     fields = Hypotheses(ids, lengths, log_probs, scores, truncated)

@@ -51,15 +51,6 @@ def replace_rows(old: Hypotheses, rows: tf.Tensor, new: Hypotheses, pad_id: int)
     )
 
 
-def append_ids(
-    ids: tf.Tensor, token_ids: tf.Tensor, index: tf.Tensor, num_steps: int | tf.Tensor | None
-) -> tf.Tensor:
-    """Append the tokens of step `index`, `(…)`, to ids `(…, T)`, or write them if T is fixed."""
-    if num_steps is None:
-        return tf.concat([ids, token_ids[..., None]], axis=-1)
-    return tf.where(tf.range(num_steps) == index, token_ids[..., None], ids)
-
-
 def beam_score(
     log_probs: tf.Tensor, lengths: tf.Tensor | int, length_penalty: tf.Tensor | float
 ) -> tf.Tensor:
@@ -78,19 +69,16 @@ def length_normalizer(lengths: tf.Tensor | int, length_penalty: tf.Tensor | floa
 
 def require_possible(
     limits: tf.Tensor,
-    num_steps: int | tf.Tensor | None,
     length_penalty: float | tf.Tensor,
     n_best: int | tf.Tensor = 1,
     beam_size: int | tf.Tensor = 1,
 ) -> None:
     """Raise a `ValueError` if statically known values would make a search silently wrong."""
-    limits, num_steps, length_penalty, n_best, beam_size = map(
-        tf.get_static_value, (limits, num_steps, length_penalty, n_best, beam_size)
+    limits, length_penalty, n_best, beam_size = map(
+        tf.get_static_value, (limits, length_penalty, n_best, beam_size)
     )
     if limits is not None and np.ndim(limits) != 1:
         raise ValueError(f"limits must have one number for each sentence; received {limits}.")
-    if limits is not None and num_steps is not None and np.any(limits >= num_steps):
-        raise ValueError(f"num_steps must be greater than every limit; received {num_steps}.")
     if length_penalty is not None and not 0 <= length_penalty <= 10:
         raise ValueError(f"length_penalty must be from 0 to 10; received {length_penalty}.")
     if n_best is not None and beam_size is not None and not 1 <= n_best <= beam_size:

@@ -36,7 +36,6 @@ def run_search(
     limits: tf.Tensor,
     pad_id: int,
     beam_size: int | tf.Tensor = 1,
-    compact: bool = True,
 ) -> tuple[tf.Tensor, ...]:
     """Run a search, and remove sentences from the batch once they are done.
 
@@ -47,26 +46,20 @@ def run_search(
         state: NamedTuple with `index ()`, `done (B,)`, `cache` (the part `"target"`), and
             any other tensors `(B, …)`.
         source: The part `"source"` of the cache.
-        compact: Whether to remove sentences, which is impossible in XLA.
 
     Returns:
-        The results of all sentences. T is the longest length, or the number of steps if not
-        `compact`.
+        The results of all sentences. T is the longest length.
     """
     shapes = _open_shapes(state)
 
     def decode(state: Any, source: Any, limits: tf.Tensor) -> Any:
         step, num_sentences = make_step(source, limits), tf.shape(limits)[0]
-        # With compaction, a quarter of the sentences are removed at a time.
-        most_done = (num_sentences + 3) // 4 if compact else num_sentences
+        most_done = (num_sentences + 3) // 4  # a quarter of the sentences is removed at a time
 
         def condition(state: Any) -> tf.Tensor:
             return tf.reduce_sum(tf.cast(state.done, tf.int32)) < most_done
 
         return tf.while_loop(condition, lambda s: (step(s),), [state], shape_invariants=[shapes])[0]
-
-    if not compact:
-        return results_of(decode(state, source, limits), limits)
 
     def decode_and_compact(batch: _Batch, results: tuple) -> tuple[_Batch, tuple]:
         end = decode(batch.state, batch.source, batch.limits)

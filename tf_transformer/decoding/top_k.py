@@ -1,46 +1,15 @@
 """Functions that find the k largest values of each row faster than `tf.math.top_k` in a search."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
 BLOCK_SIZE = 64  # the square root of 4,096 subwords: as many blocks as values in a block
 _NEG_INF = float("-inf")
 
 
-def iterative_top_k(values: tf.Tensor, k: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `tf.math.top_k` by k successive maxima: XLA compiles the original into a slow sort."""
-    columns, ranks = tf.range(tf.shape(values)[1]), tf.range(k)
-
-    def step(*state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        rank, remaining, best, indices = state
-        index = tf.argmax(remaining, axis=1, output_type=tf.int32)[:, None]
-        at_index, at_rank = columns == index, ranks == rank
-        largest = tf.reduce_max(tf.where(at_index, values, _NEG_INF), axis=1, keepdims=True)
-        return (
-            rank + 1,
-            tf.where(at_index, _NEG_INF, remaining),
-            tf.where(at_rank, largest, best),
-            tf.where(at_rank, index, indices),
-        )
-
-    # The bound ranks values of minus infinity before values that were taken. It is half of the
-    # lowest number, because `argmax` ignores the lowest.
-    remaining = tf.maximum(values, values.dtype.min / 2)
-    zeros = tf.zeros([tf.shape(values)[0], k], tf.int32)
-    state = [tf.constant(0), remaining, tf.cast(zeros, values.dtype), zeros]
-    _, _, best, indices = tf.while_loop(lambda rank, *_: rank < k, step, state)
-    return best, indices
-
-
 def blockwise_top_k(
-    values: tf.Tensor,
-    k: int | tf.Tensor,
-    offsets: tf.Tensor,
-    group: int | tf.Tensor,
-    top_k: Callable = tf.math.top_k,
+    values: tf.Tensor, k: int | tf.Tensor, offsets: tf.Tensor, group: int | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `top_k` of groups of rows with a large vocabulary, from their best blocks.
+    """Return `tf.math.top_k` of groups of rows with a large vocabulary, from their best blocks.
 
     The k largest values of a group lie in the k blocks with the largest maxima. If values are
     equal, the one with the lower index comes first, as in `tf.math.top_k`.
@@ -57,16 +26,16 @@ def blockwise_top_k(
     """
     blocks = _blocks(values)
     if blocks is None:
-        return top_k(tf.reshape(values + offsets, [-1, group * values.shape[-1]]), k)
+        return tf.math.top_k(tf.reshape(values + offsets, [-1, group * values.shape[-1]]), k)
     num_blocks, width = blocks.shape[1:]
     maxima = tf.reshape(tf.reduce_max(blocks, axis=-1) + offsets, [-1, group * num_blocks])
     k_blocks = tf.minimum(k, group * num_blocks)
-    best_blocks = tf.sort(top_k(maxima, k_blocks)[1], axis=-1)
+    best_blocks = tf.sort(tf.math.top_k(maxima, k_blocks)[1], axis=-1)
     by_group = tf.reshape(blocks, [-1, group * num_blocks, width])
     candidates = tf.gather(by_group, best_blocks, batch_dims=1)
     offsets = tf.gather(tf.reshape(offsets, [-1, group]), best_blocks // num_blocks, batch_dims=1)
     candidates += offsets[..., None]
-    best, indices = top_k(tf.reshape(candidates, [-1, k_blocks * width]), k)
+    best, indices = tf.math.top_k(tf.reshape(candidates, [-1, k_blocks * width]), k)
     in_blocks = tf.gather(best_blocks, indices // width, batch_dims=1) * width + indices % width
     size, padded = values.shape[-1], num_blocks * width
     if padded == size:

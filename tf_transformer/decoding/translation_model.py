@@ -27,9 +27,8 @@ class TranslationModel(Protocol):
       removes sentences, and gives every hypothesis the state of its parent in each step.
 
     A step receives all three parts, `{}` for one that the cache lacks, and returns at least
-    `"target"`, with the structure that it had. Without `num_steps`, an axis that grows in each step
-    has size 0 at first, and all other axes except the first keep their sizes. With `num_steps`,
-    every tensor has its final shape from the start, as XLA requires.
+    `"target"`, with the structure that it had. An axis that grows in each step has size 0 at first,
+    and all other axes except the first keep their sizes.
 
     A model may also be called with teacher forcing: `model({"source_ids": (B, S), "target_ids":
     (B, T)}, training=False)` returns logits `(B, T, V)`; the logits at t predict the token after
@@ -41,14 +40,8 @@ class TranslationModel(Protocol):
     def weights(self) -> list[Any]:
         """All variables, which a SavedModel of the translator stores."""
 
-    def start_decoding(
-        self, source_ids: tf.Tensor, num_steps: int | tf.Tensor | None = None
-    ) -> Cache:
-        """Encode the source `(B, S)`, padded after the end token, once for all steps.
-
-        `num_steps` is the number of steps that the cache has room for, or None for tensors that
-        grow.
-        """
+    def start_decoding(self, source_ids: tf.Tensor) -> Cache:
+        """Encode the source `(B, S)`, padded after the end token, once for all steps."""
 
     def decode_step(
         self, token_ids: tf.Tensor, index: tf.Tensor, cache: Cache

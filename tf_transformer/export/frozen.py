@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
+from tf_transformer.layers.kv_cache import Cache, append, empty_cache
 from tf_transformer.layers.masks import attention_bias, causal_mask, padding_mask
 
 # A product and its bias, a scale and a shift, or nothing.
@@ -108,18 +108,14 @@ class FrozenTransformer(tf.Module):
 
     __call__ = call
 
-    def start_decoding(self, source_ids: tf.Tensor, num_steps: Any = None) -> Cache:
+    def start_decoding(self, source_ids: tf.Tensor) -> Cache:
         """Encode the source and return the cache for the first step, see `TranslationModel`."""
-        weights = self._read()
-        known = self._encode(weights, source_ids)
+        known = self._encode(self._read(), source_ids)
         num_parts, config = len(known[0]), self.config
         sizes = {"d_model": config.d_model // num_parts, "num_heads": config.num_heads // num_parts}
         parts = [types.SimpleNamespace(**sizes)] * num_parts * len(known)
-        cache = empty_cache(parts, tf.shape(source_ids)[0], self._dtype, num_steps)
+        cache = empty_cache(parts, tf.shape(source_ids)[0], self._dtype)
         cache["source"]["layers"] = known
-        if num_steps is not None:
-            # In a loop XLA would copy each array in each step.
-            cache["constants"]["weights"] = weights
         return cache
 
     def decode_step(
@@ -130,17 +126,15 @@ class FrozenTransformer(tf.Module):
         The vocabulary has more columns than tokens, whose logits are minus infinity: a search reads
         logits in blocks.
         """
-        weights = cache["constants"].get("weights") or self._read()
-        source, target = cache["source"], {}
-        step = DecodingStep.at(index, cache, "float32")
+        weights, source, target = self._read(), cache["source"], {}
         x = self._embed(weights["embeddings"][-1], token_ids, index)
 
         def grow(new: Pair) -> _Known:
             number = len(target) // 2  # parts come in the order of the cache
             names = f"keys_{number}", f"values_{number}"
             for name, tensor in zip(names, new, strict=True):
-                target[name] = step.append(cache["target"][name], tensor)
-            return _Known(*(target[name] for name in names), step.bias)
+                target[name] = append(cache["target"][name], tensor)
+            return _Known(*(target[name] for name in names), None)
 
         for layer, known in zip(weights["decoder"], source["layers"], strict=True):
             x, _ = self._decode(x, layer, grow, known, None)

@@ -86,7 +86,6 @@ class ExportTranslator(tf.Module):
             "beam_size": search.beam_size,
             "length_penalty": float(search.length_penalty),
             "vocab_size": target_tokenizer.vocab_size,
-            "source_pad_id": source_tokenizer.pad_id,
             "by_sentence": search.by_sentence,
             "mark_pattern": self._pieces.pattern,
         }
@@ -96,9 +95,8 @@ class ExportTranslator(tf.Module):
         folding = search.fold_capitals, search.source_tag, search.dotless_i
         self.source = source = TextReader(source_tokenizer, search.max_length, *folding)
         self.target = target = TextReader(target_tokenizer, search.max_length)
-        settings = search, source_tokenizer.mark_ids if marks else MarkIds()
-        self.searches = ModelSearch(model, target_tokenizer, *settings)
-        self._fixed_searches = ModelSearch(model, target_tokenizer, *settings, is_fixed=True)
+        source_marks = source_tokenizer.mark_ids if marks else MarkIds()
+        self.searches = ModelSearch(model, target_tokenizer, search, source_marks)
         forced = TeacherForcing(model, source, target, marks)
         self.score = function(*_PAIRS)(forced.score) if can_score(model) else None
         functions = self._insert_terms, self._translate_with_terms
@@ -106,9 +104,6 @@ class ExportTranslator(tf.Module):
         self.insert_terms, self.translate_with_terms = with_terms
         is_aligning = can_align(model, source, target)
         self.align = function(*_PAIRS)(forced.align) if is_aligning else None
-        # The parts that XLA can compile, for callers of the loaded object.
-        self.fixed_greedy = self._fixed_searches.greedy
-        self.fixed_beam = self._fixed_searches.beam
 
     def signatures(self) -> dict[str, Callable]:
         """Return the signatures of the SavedModel by name."""

@@ -40,8 +40,6 @@ SEARCHED = (
 _LONGER = 3  # tokens more than the source, from which a translation is searched for loops
 _REPEATED = 3  # tokens of a sequence that may not be repeated in a second search
 Searched = tuple[tf.Tensor, ...]
-# The inputs of a search compiled by XLA, whose beam has a constant size.
-SEARCH_SPECS = (*_SOURCE, LENGTH_PENALTY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,16 +125,14 @@ class ModelSearch:
     """The searches for translations by a model, from token ids to `Hypotheses`.
 
     Each also returns, bool `(B,)`, which sentences were searched once more to repair a loop.
-    `is_fixed` says whether all sizes are known before the search, as XLA requires.
     """
 
     model: TranslationModel
     tokenizer: GraphTokenizer
     settings: Search
     source_marks: MarkIds
-    is_fixed: bool = False
 
-    @shared_function(*SEARCH_SPECS)
+    @shared_function(*_SOURCE, LENGTH_PENALTY)
     def greedy(
         self, source_ids: tf.Tensor, limits: tf.Tensor, length_penalty: tf.Tensor
     ) -> Searched:
@@ -172,10 +168,9 @@ class ModelSearch:
             if self.source_marks.plain:
                 marks = self.source_marks, self.tokenizer.mark_ids
                 constraints += [MarksOnce(source_ids, *marks, self.tokenizer.eos_id)]
-                if not self.is_fixed:
-                    num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
-                    limits = tf.maximum(limits, num_marks)
-            if self.settings.repair_loops and not self.is_fixed:
+                num_marks = tf.reduce_sum(tf.cast(self._is_mark(source_ids), tf.int32), axis=1)
+                limits = tf.maximum(limits, num_marks)
+            if self.settings.repair_loops:
                 constraints += [NoRepeats(~may_repeat, _REPEATED)]
             return self._search(search, source_ids, limits, constraints)
 
@@ -190,7 +185,7 @@ class ModelSearch:
         else:
             hypotheses = self._search(search, source_ids, limits, [])
         unrepaired = *hypotheses, tf.zeros_like(limits, tf.bool)
-        if self.is_fixed or not self.settings.repair_loops:
+        if not self.settings.repair_loops:
             return unrepaired
         is_source = source_ids != self.tokenizer.pad_id
         source_lengths = tf.reduce_sum(tf.cast(is_source, tf.int32), axis=1)
@@ -223,16 +218,12 @@ class ModelSearch:
         constraints: Sequence[Constraint],
     ) -> Hypotheses:
         """Call a search, with unknown and control tokens only if the settings allow them."""
-        num_steps = None
-        if self.is_fixed:  # XLA must derive the largest number of steps from a shape
-            num_steps = self.settings.output_limits(tf.shape(source_ids)[1]) + 1
         ids = {name: getattr(self.tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
         if not self.settings.allow_unknown:
             unknown = self.tokenizer.unk_id, *getattr(self.tokenizer, "control_ids", ())
             constraints = [Never(unknown), *constraints]
-        cache = self.model.start_decoding(source_ids, num_steps=num_steps)
-        options = {"num_steps": num_steps, "constraints": constraints, **ids}
-        return search(self.model.decode_step, cache, limits, **options)
+        cache = self.model.start_decoding(source_ids)
+        return search(self.model.decode_step, cache, limits, constraints=constraints, **ids)
 
 
 def require_search(beam_size: int, length_penalty: float, vocab_size: int) -> None:

@@ -4,7 +4,6 @@ import functools
 import itertools
 import operator
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,7 +25,6 @@ from tf_transformer.inference.results import (
 from tf_transformer.inference.search import Search, require_search
 from tf_transformer.inference.streams import translate_in_order
 from tf_transformer.inference.versions import SavedModelError, find_saved_model, require_loadable
-from tf_transformer.inference.xla import compiled_search
 from tf_transformer.machine import num_cores, quiet, require_no_fork
 from tf_transformer.tokenizers import GraphTokenizer
 
@@ -42,8 +40,6 @@ class Translator:
 
     Args:
         module: An `ExportTranslator`, or the object that TensorFlow loads from its SavedModel.
-        xla: Whether XLA compiles the search, once for each of the few sizes to which batches are
-            then padded. It makes single sentences faster if the model is small, and batches slower.
         threads: Number of batches translated at a time; None means one for each core.
         terms: A glossary, which every translation follows: terms and their translations. A term in
             small letters is found in any case. A name that must stay is its own translation.
@@ -60,12 +56,7 @@ class Translator:
     """
 
     def __init__(
-        self,
-        module: Any,
-        *,
-        xla: bool = False,
-        threads: int | None = None,
-        terms: Mapping[str, str] | None = None,
+        self, module: Any, *, threads: int | None = None, terms: Mapping[str, str] | None = None
     ) -> None:
         require_no_fork()
         self.module, self._glossary = module, Glossary(terms) if terms else None
@@ -74,9 +65,6 @@ class Translator:
         self._threads = threads or num_cores()
         settings = module.settings.items()
         self._settings = {name: np.asarray(value.numpy()).item() for name, value in settings}
-        compiled = functools.partial(compiled_search, module)
-        self._compiled = functools.cache(compiled) if xla else None
-        self._compiling = threading.Lock()
 
     @classmethod
     def from_model(
@@ -86,7 +74,6 @@ class Translator:
         target_tokenizer: GraphTokenizer,
         search: Search | None = None,
         *,
-        xla: bool = False,
         threads: int | None = None,
         terms: Mapping[str, str] | None = None,
     ) -> "Translator":
@@ -95,14 +82,13 @@ class Translator:
         The first four arguments are those of `ExportTranslator`.
         """
         module = ExportTranslator(model, source_tokenizer, target_tokenizer, search)
-        return cls(module, xla=xla, threads=threads, terms=terms)
+        return cls(module, threads=threads, terms=terms)
 
     @classmethod
     def load(
         cls,
         path: str | os.PathLike[str],
         *,
-        xla: bool = False,
         threads: int | None = None,
         terms: Mapping[str, str] | None = None,
     ) -> "Translator":
@@ -110,7 +96,7 @@ class Translator:
 
         Args:
             path: A version such as `saved_models/de_en/1`, or its parent, for the highest version.
-            xla, threads, terms: As above.
+            threads, terms: As above.
 
         Raises:
             SavedModelError: There is no SavedModel, it is damaged, or it is not a translator.
@@ -133,7 +119,7 @@ class Translator:
             raise SavedModelError(
                 f"{folder}: no translator of this version; write one with tf-transformer export."
             )
-        return cls(loaded, xla=xla, threads=threads, terms=terms)
+        return cls(loaded, threads=threads, terms=terms)
 
     @property
     def search(self) -> dict[str, float]:
@@ -247,9 +233,7 @@ class Translator:
         if by_sentence and n_best > 1:
             raise ValueError("sentences have one translation each: give n_best=1.")
 
-        def translate(batch: list[str]) -> list[list[Translation]]:
-            return self._translate(batch, n_best, batch_size, beam_size, penalty)
-
+        translate = functools.partial(self._translate, n_best, beam_size, penalty)
         options = {"translate": translate, "batch_size": batch_size, "threads": self._threads}
         search = functools.partial(translate_in_order, **options)
         if not by_sentence:
@@ -310,14 +294,10 @@ class Translator:
         return list(translate_in_order(pairs, run_batch, batch_size, self._threads))
 
     def _translate(
-        self, texts: list[str], n_best: int, batch_size: int, beam_size: int, length_penalty: float
+        self, n_best: int, beam_size: int, length_penalty: float, texts: list[str]
     ) -> list[list[Translation]]:
         batch = _constant(texts)
-        if self._compiled:
-            with self._compiling:
-                search = self._compiled(beam_size, n_best)
-            found = search(batch, length_penalty, batch_size)
-        elif beam_size == 1:
+        if beam_size == 1:
             found = self.module.greedy(batch, length_penalty)
         else:
             found = self.module.beam(batch, beam_size, length_penalty, n_best)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tf_transformer.layers.base import Layer, Shape, Tensor
-from tf_transformer.layers.kv_cache import DecodingStep
+from tf_transformer.layers.kv_cache import append
 from tf_transformer.layers.masks import attention_bias, causal_mask, expand_mask, softmax
 
 
@@ -164,14 +164,11 @@ class GlobalSelfAttention(MultiHeadAttention):
     def _project(self, query: Tensor, context: Tensor) -> list[Tensor]:
         return self._heads(self.query_key_value_projection, query, 3)
 
-    def _append(
-        self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _append(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries of the rows `x` `(N, D)`, and the KV cache with the new position."""
         projected = self.query_key_value_projection(x)
         queries, new_keys, new_values = self._step_heads(projected, 3)
-        keys = step.append(keys, self._scaled(new_keys))
-        return queries, keys, step.append(values, new_values)
+        return queries, append(keys, self._scaled(new_keys)), append(values, new_values)
 
 
 class CausalSelfAttention(GlobalSelfAttention):
@@ -193,16 +190,14 @@ class CausalSelfAttention(GlobalSelfAttention):
         causal, mask = causal_mask(ops.shape(query)[1])[None], super()._mask(mask, query, context)
         return causal if mask is None else ops.logical_and(causal, mask)
 
-    def decode_step(
-        self, x: Tensor, keys: Tensor, values: Tensor, step: DecodingStep
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def decode_step(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Attend from the newest position of each row to itself and the cached positions.
 
         Takes the rows `x` `(N, D)` and the KV cache, keys and values `(N, H, t, d_k)`; returns the
         output `(N, D)`, and keys and values with the newest position.
         """
-        queries, keys, values = self._append(x, keys, values, step)
-        heads = ops.matmul(self._weights(queries, keys, step.bias), values)
+        queries, keys, values = self._append(x, keys, values)
+        heads = ops.matmul(self._weights(queries, keys, None), values)
         return self._step_output(heads), keys, values
 
 

@@ -6,7 +6,7 @@ from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
 from tf_transformer.layers.base import Int, Shape, Tensor
-from tf_transformer.layers.kv_cache import Cache, DecodingStep, empty_cache
+from tf_transformer.layers.kv_cache import Cache, empty_cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
 
@@ -65,7 +65,7 @@ class DecoderLayer(TransformerLayer):
         return context, *self.cross_attention.start_decoding(context)
 
     def decode_step(
-        self, x: Tensor, history: tuple[Tensor, Tensor], source: tuple[Any, ...], step: DecodingStep
+        self, x: Tensor, history: tuple[Tensor, Tensor], source: tuple[Any, ...]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Compute the newest position of each row.
 
@@ -74,7 +74,7 @@ class DecoderLayer(TransformerLayer):
         output `(N, D)`, and the KV cache with the newest position.
         """
         x_in = self.self_residual.pre(x)
-        attended, *history = self.self_attention.decode_step(x_in, *history, step)
+        attended, *history = self.self_attention.decode_step(x_in, *history)
         x = self.self_residual.post(x, attended)
         attended = self.cross_attention.decode_step(self.cross_residual.pre(x), *source)
         return self._transform(self.cross_residual.post(x, attended)), history
@@ -84,11 +84,7 @@ class DecodingStack(LayerStack):
     """Base class of stacks that decode step by step, given a context or a prefix."""
 
     def start_decoding(
-        self,
-        context: Tensor,
-        cross_attention_mask: Tensor,
-        num_steps: Int | None = None,
-        attention_mask: Tensor | None = None,
+        self, context: Tensor, cross_attention_mask: Tensor, attention_mask: Tensor | None = None
     ) -> Cache:
         """Return a cache: what depends only on the context `(B, S, D)`, and an empty KV cache.
 
@@ -96,7 +92,7 @@ class DecodingStack(LayerStack):
         self-attention mask of a prefix. The rest is as in `Transformer.start_decoding`.
         """
         dtype = self.compute_dtype
-        cache = empty_cache(self.layers, ops.shape(context)[0], dtype, num_steps)
+        cache = empty_cache(self.layers, ops.shape(context)[0], dtype)
         cache["source"]["bias"] = attention_bias(cross_attention_mask[:, None], dtype)
         for number, layer in enumerate(self.layers):
             context, keys, values = layer.start_decoding(context, attention_mask)
@@ -109,12 +105,11 @@ class DecodingStack(LayerStack):
         Takes the cache of `start_decoding` or of the previous step, and also returns the next one.
         """
         source, target = cache["source"], {}
-        step = DecodingStep.at(index, cache, self.compute_dtype)
         for number, layer in enumerate(self.layers):
             names = f"keys_{number}", f"values_{number}"
             past = tuple(cache["target"][name] for name in names)
             known = *(source[name] for name in names), source["bias"]
-            x, new = layer.decode_step(x, past, known, step)
+            x, new = layer.decode_step(x, past, known)
             target.update(zip(names, new, strict=True))
         return self._normalised(x), {**cache, "target": target}
 

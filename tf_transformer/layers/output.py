@@ -7,7 +7,6 @@ from keras import ops
 
 from tf_transformer.layers.base import (
     Activation,
-    Int,
     Layer,
     Shape,
     Tensor,
@@ -129,9 +128,9 @@ class OutputProjection(Layer):
             matrix = self.embedding(ops.arange(self.vocab_size))
         return ops.transpose(ops.cast(matrix, "float32")), bias
 
-    def start_decoding(self, num_steps: Int | None = None) -> dict[str, Tensor]:
-        """Return a cache's constants: a tied matrix, transposed once, as XLA does by itself."""
-        if self.embedding is None or num_steps is not None:
+    def start_decoding(self) -> dict[str, Tensor]:
+        """Return a cache's constants: a tied matrix, transposed once for all steps."""
+        if self.embedding is None:
             return {}
         return {"output_kernel": self.kernel_and_bias()[0]}
 

@@ -6,7 +6,6 @@ from tf_transformer.layers.attention import GlobalSelfAttention
 from tf_transformer.layers.base import Tensor
 from tf_transformer.layers.decoder import DecodingStack
 from tf_transformer.layers.encoder import Encoder, EncoderLayer
-from tf_transformer.layers.kv_cache import DecodingStep
 
 
 class PrefixSelfAttention(GlobalSelfAttention):
@@ -34,7 +33,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
         return output, self._scaled(heads[1]), heads[2]
 
     def decode_step(
-        self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...], step: DecodingStep
+        self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend from the newest position of each row to the prefix and the row's own history.
 
@@ -42,11 +41,11 @@ class PrefixSelfAttention(GlobalSelfAttention):
         with the bias `(N, 1, 1, S)` that masks a part of the prefix. Returns the output `(N, D)`,
         and keys and values with the newest position.
         """
-        queries, keys, values = self._append(x, *history, step)
+        queries, keys, values = self._append(x, *history)
         prefix_keys, prefix_values, prefix_bias = prefix
         # One softmax over both. Scores are small, but joining the keys would copy the prefix.
         of_prefix = self._scores(queries, prefix_keys, prefix_bias)
-        of_history = self._scores(queries, keys, step.bias)
+        of_history = self._scores(queries, keys, None)
         weights = ops.softmax(ops.concatenate([of_prefix, of_history], axis=-1), axis=-1)
         size = ops.shape(prefix_keys)[2]
         heads = ops.matmul(weights[..., :size], prefix_values)
@@ -74,11 +73,11 @@ class PrefixLayer(EncoderLayer):
         return self._transform(self.self_residual.post(x, attended)), *prefix
 
     def decode_step(
-        self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...], step: DecodingStep
+        self, x: Tensor, history: tuple[Tensor, ...], prefix: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Compute the newest position of each row as in `DecoderLayer`, after a prefix."""
         x_in = self.self_residual.pre(x)
-        attended, *history = self.self_attention.decode_step(x_in, history, prefix, step)
+        attended, *history = self.self_attention.decode_step(x_in, history, prefix)
         return self._transform(self.self_residual.post(x, attended)), history
 
 

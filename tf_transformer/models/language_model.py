@@ -199,18 +199,18 @@ class GenerativeLanguageModel(LanguageModel):
         rows = [ops.concatenate(row, axis=2) for row in ((in_source, no_target), (seen, own))]
         return prefix, x, ops.concatenate(rows, axis=1)
 
-    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
+    def start_decoding(self, source_ids: Tensor) -> Cache:
         """Read the source and return the cache for the first step, as in `Transformer`."""
         begin = ops.full((ops.shape(source_ids)[0], 1), self.config.bos_id)
         prefix, is_real, is_seen, start, first = self._embed_prefix(source_ids, begin)
         mask = is_real[:, None]
         if self.prefix_is_causal:
             mask = ops.logical_and(mask, causal_mask(ops.shape(prefix)[1]))
-        cache = self.stack.start_decoding(prefix, is_seen[:, None], num_steps, mask)
+        cache = self.stack.start_decoding(prefix, is_seen[:, None], mask)
         cache["source"]["lengths"] = start
         if first is not None:
             cache["source"]["last"] = first
-        cache["constants"].update(self.output_projection.start_decoding(num_steps))
+        cache["constants"].update(self.output_projection.start_decoding())
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:

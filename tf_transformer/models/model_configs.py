@@ -94,12 +94,8 @@ class AttentionConfig(ModelConfig):
     positions: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = (
         setting("sinusoidal", "how token positions are encoded")
     )
-    first_position: NonNegativeInt = setting(
-        0, "number of the first position, if not learned", needs=("positions", "sinus.*")
-    )
-    max_positions: PositiveInt = setting(
-        512, "number of learned positions, more than max_length", needs=("positions", "learned")
-    )
+    first_position: NonNegativeInt = setting(0, "number of the first position, if not learned")
+    max_positions: PositiveInt = setting(512, "number of learned positions, more than max_length")
     output_bias: bool = setting(False, "add a bias to the logits of a shared output matrix, too")
     scale_embeddings: bool = setting(True, "multiply embeddings by the square root of d_model")
 

@@ -86,13 +86,13 @@ class Seq2Seq(SequenceModel):
         hidden = self.dropout(self._read_out(outputs), training=training)
         return self.output_projection(hidden[:, : ops.shape(target_ids)[1]]), weights
 
-    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
+    def start_decoding(self, source_ids: Tensor) -> Cache:
         """Encode the source and return the cache for the first step, as in `Transformer`.
 
         `"source"` is what each step reads of the source, and `"target"` is the decoder's state.
         """
         source, state = self._encode(_at_least_one_column(source_ids), training=False)
-        constants = self.output_projection.start_decoding(num_steps)
+        constants = self.output_projection.start_decoding()
         return {"constants": constants, "source": source, "target": state}
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:

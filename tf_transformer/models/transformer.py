@@ -69,13 +69,11 @@ class Transformer(SequenceModel):
         weights = {"encoder": encoder, "decoder": decoder, "cross": cross}
         return (output, weights) if return_attention_scores else output
 
-    def start_decoding(self, source_ids: Tensor, num_steps: Int | None = None) -> Cache:
+    def start_decoding(self, source_ids: Tensor) -> Cache:
         """Encode the source and return the cache for the first step.
 
         Args:
             source_ids: int tensor `(B, S)`.
-            num_steps: int or int scalar tensor, the maximum number of steps, for a KV cache of
-                fixed size, which XLA needs; None for a cache that grows in each step.
 
         Returns:
             dict of flat dicts of tensors: `"constants"`; `"source"` `(B, …)`, which never changes;
@@ -84,8 +82,8 @@ class Transformer(SequenceModel):
         mask = padding_mask(source_ids, self.config.pad_id)
         x = self.source_embedding(source_ids, training=False)
         context = self.encoder(x, attention_mask=mask, training=False)
-        cache = self.decoder.start_decoding(context, mask, num_steps)
-        cache["constants"].update(self.output_projection.start_decoding(num_steps))
+        cache = self.decoder.start_decoding(context, mask)
+        cache["constants"].update(self.output_projection.start_decoding())
         return cache
 
     def decode_step(self, token_ids: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:

@@ -19,7 +19,6 @@ from tensorflow_serving.apis import prediction_log_pb2
 _CONFIG = pathlib.Path(__file__).parent.parent / "export/server/session_config.pbtxt"
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 _INIT_SIGNATURE = "__saved_model_init_op"
-_MOST_RECORDS = 1000  # TensorFlow Serving does not load a model with more
 
 
 class SavedModelSession:
@@ -67,9 +66,7 @@ class SavedModelSession:
     def warm_up_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a signature and its inputs for each record; without records, for each signature.
 
-        Raises:
-            ValueError: If TensorFlow Serving could not replay a record, or records are too many.
-                Damaged files and records raise the errors of TensorFlow and Protocol Buffers.
+        Damaged files and records raise the errors of TensorFlow and Protocol Buffers.
         """
         path = self.folder / WARM_UP
         if not path.exists():
@@ -77,14 +74,8 @@ class SavedModelSession:
                 yield name, {key: [b"1 2 3"] for key in signature.inputs}
             return
         # An iterator that is over a minute old may wait for another minute when it ends.
-        records = tf.data.TFRecordDataset(os.path.realpath(path)).take(_MOST_RECORDS + 1)
-        for number, record in enumerate(list(records.as_numpy_iterator()), start=1):
-            if number > _MOST_RECORDS:
-                raise ValueError(f"there are more than {_MOST_RECORDS:,} warm-up records")
+        records = tf.data.TFRecordDataset(os.path.realpath(path))
+        for record in list(records.as_numpy_iterator()):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-            name = request.model_spec.signature_name or "serving_default"
-            given = {key: tf.as_dtype(tensor.dtype).name for key, tensor in request.inputs.items()}
-            inputs = self.signatures[name].inputs if name in self.signatures else {}
-            if not inputs or given != {k: tf.as_dtype(v.dtype).name for k, v in inputs.items()}:
-                raise ValueError(f"warm-up record {number} gives {given} to the signature {name}")
-            yield name, {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
+            inputs = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
+            yield request.model_spec.signature_name, inputs
