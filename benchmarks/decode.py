@@ -130,34 +130,21 @@ def has_sizes_of(preset: str, config: Any) -> bool:
 # Engines: functions that open a folder and return a `Translate`
 
 
-def translator(folder: str, name: str, batches: int, threads: int) -> Translate:
-    """Return our `Translator`, loaded from a SavedModel."""
+def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
+    """Return the signature `serving_default` of SavedModels in a session, as a server runs it."""
     import tensorflow as tf
 
     from tf_transformer import Translator
     from tf_transformer.machine import run_in_callers_thread
 
     run_in_callers_thread()
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    # The signature returns strings only, so this counts their tokens, in the warm-up.
     translator = Translator.load(f"{folder}/{name}", threads=batches)
 
-    def translate(texts, batch_size, beam_size, tokens):
-        groups = [[text] for text in texts] if batch_size == 1 else [texts]
-        return sum(
-            best.length
-            for group in groups
-            for (best,) in translator.stream(group, 1, batch_size, beam_size, by_sentence=False)
-        )
+    @functools.cache
+    def count(texts, *search):
+        return sum(best.length for (best,) in translator.stream(texts, 1, *search))
 
-    return translate
-
-
-def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
-    """Return the signature `serving_default` of SavedModels in a session, as a server runs it."""
-    import tensorflow as tf
-
-    # The signature returns strings only, so this counts their tokens, in the warm-up.
-    count = functools.cache(translator(folder, name, batches, 1))
     # Batches share two threads between operations, or each runs in the thread that calls.
     inter_op_threads = threads if threads > 1 else -1
 
@@ -182,7 +169,7 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
         with concurrent.futures.ThreadPoolExecutor(callers) as pool:
             translations = list(pool.map(opened(beam_size), groups))
         assert sum(map(len, translations)) == len(texts)
-        return count(tuple(texts), batch_size, beam_size, 0)
+        return count(tuple(texts), batch_size, beam_size)
 
     return translate
 

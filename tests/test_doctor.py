@@ -149,7 +149,7 @@ def record(signature="serving_default", **inputs):
     ("records", "words"),
     [
         ([record(text=["a"]), b"\xff\xff"], "Error parsing"),
-        ([record("nothing", text=["a"])], "KeyError: 'nothing'"),
+        ([record("", text=["a"]), record("nothing", text=["a"])], "KeyError: 'nothing'"),
         ([record(text=[1])], "Unsupported object type int"),
         ([record(text=["a", "fail"])], "assertion failed: [it fails]"),
     ],

@@ -243,6 +243,7 @@ def test_a_server_has_all_operations_and_would_miss_any(meta_graph):
     called = called_functions(graph)
     (inner,) = (f for name, f in called.items() if "translate_nbest" in name and "wrap" not in name)
     others = [f for f in graph.library.function if f.signature.name not in called]
+    assert others
     for op, must_compile in (("PyFunc", False), ("NoOp", True)):
         # A function that no signature calls does not count.
         added = node_def_pb2.NodeDef(name="added", op=op)

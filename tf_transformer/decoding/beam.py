@@ -173,8 +173,7 @@ def beam_search(
     def results_of(state: _BeamState, limits: tf.Tensor) -> Hypotheses:
         return _rank(state, limits, length_penalty, n_best, pad_id)
 
-    arguments = make_step, results_of, start, source, limits, pad_id, beam_size
-    return Hypotheses(*run_search(*arguments))
+    return Hypotheses(*run_search(make_step, results_of, start, source, limits, pad_id, beam_size))
 
 
 def _best_of(finished: _FinishedBeams, new: _FinishedBeams) -> _FinishedBeams:

@@ -117,10 +117,10 @@ class MultiHeadAttention(Layer):
         rows = ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, self.d_model))
         return ops.reshape(self.output_projection(rows), (batch_size, length, self.d_model))
 
-    def _weights(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
+    def _weights(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None = None) -> Tensor:
         return softmax(self._scores(queries, scaled_keys, bias))
 
-    def _scores(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None) -> Tensor:
+    def _scores(self, queries: Tensor, scaled_keys: Tensor, bias: Tensor | None = None) -> Tensor:
         scores = ops.einsum("...td,...sd->...ts", queries, scaled_keys)
         return scores if bias is None else scores + bias
 
@@ -197,7 +197,7 @@ class CausalSelfAttention(GlobalSelfAttention):
         output `(N, D)`, and keys and values with the newest position.
         """
         queries, keys, values = self._append(x, keys, values)
-        heads = ops.matmul(self._weights(queries, keys, None), values)
+        heads = ops.matmul(self._weights(queries, keys), values)
         return self._step_output(heads), keys, values
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from tf_transformer.layers.attention import CausalSelfAttention, CrossAttention
-from tf_transformer.layers.base import Int, Shape, Tensor
+from tf_transformer.layers.base import Shape, Tensor
 from tf_transformer.layers.kv_cache import Cache, empty_cache
 from tf_transformer.layers.masks import attention_bias
 from tf_transformer.layers.stack import LayerStack, TransformerLayer
@@ -99,8 +99,8 @@ class DecodingStack(LayerStack):
             cache["source"].update({f"keys_{number}": keys, f"values_{number}": values})
         return cache
 
-    def decode_step(self, x: Tensor, index: Int, cache: Cache) -> tuple[Tensor, Cache]:
-        """Compute hidden states `(N, D)` from the inputs `(N, D)` at position `index`.
+    def decode_step(self, x: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """Compute hidden states `(N, D)` from the inputs `(N, D)` at the newest position.
 
         Takes the cache of `start_decoding` or of the previous step, and also returns the next one.
         """

@@ -45,7 +45,7 @@ class PrefixSelfAttention(GlobalSelfAttention):
         prefix_keys, prefix_values, prefix_bias = prefix
         # One softmax over both. Scores are small, but joining the keys would copy the prefix.
         of_prefix = self._scores(queries, prefix_keys, prefix_bias)
-        of_history = self._scores(queries, keys, None)
+        of_history = self._scores(queries, keys)
         weights = ops.softmax(ops.concatenate([of_prefix, of_history], axis=-1), axis=-1)
         size = ops.shape(prefix_keys)[2]
         heads = ops.matmul(weights[..., :size], prefix_values)
@@ -92,7 +92,7 @@ class PrefixStack(DecodingStack, Encoder):
         >>> stack = tt.PrefixStack([tt.PrefixLayer(d_model=8, num_heads=2, d_ff=16)])
         >>> prefix, mask = np.ones((1, 3, 8), "float32"), np.ones((1, 1, 3), bool)
         >>> cache = stack.start_decoding(prefix, mask)
-        >>> hidden, cache = stack.decode_step(np.ones((1, 8), "float32"), 0, cache)
+        >>> hidden, cache = stack.decode_step(np.ones((1, 8), "float32"), cache)
         >>> hidden.shape
         TensorShape([1, 8])
     """

@@ -24,8 +24,8 @@ class _CudnnInTraining:
     """Mixin for recurrent layers of Keras that use cuDNN in training only.
 
     Keras uses cuDNN's operation wherever it sees a GPU. A graph with that operation runs only on
-    machines with a GPU, and XLA does not compile it. So translation and scoring, which are
-    exported, use a loop of the same equations.
+    machines with a GPU. So translation and scoring, which are exported, use a loop of the same
+    equations.
     """
 
     def inner_loop(self, sequences: Any, initial_state: Any, mask: Any, training: Any) -> Any:

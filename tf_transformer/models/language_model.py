@@ -220,7 +220,7 @@ class GenerativeLanguageModel(LanguageModel):
         x = self._in_segment(TARGET, x)
         if "last" in source:  # the last token of source or prompt replaces the begin token
             x = ops.where(ops.equal(index, 0), source["last"], x)
-        hidden, cache = self.stack.decode_step(x, index, cache)
+        hidden, cache = self.stack.decode_step(x, cache)
         return self.output_projection.decode_step(hidden, cache["constants"]), cache
 
 

@@ -95,5 +95,5 @@ class Transformer(SequenceModel):
             cache: as returned by `start_decoding` or the previous step.
         """
         x = self.target_embedding.decode_step(token_ids, index)
-        hidden, cache = self.decoder.decode_step(x, index, cache)
+        hidden, cache = self.decoder.decode_step(x, cache)
         return self.output_projection.decode_step(hidden, cache["constants"]), cache

@@ -61,7 +61,7 @@ def translator_of(
 ) -> Translator:
     """Make a greedy translator that processes sources like an export of the run.
 
-    The `options` are `xla`, `threads` and `terms`; see `Translator`.
+    The `options` are `threads` and `terms`; see `Translator`.
     """
     require_translator(model.config)
     return Translator.from_model(model, *tokenizers, search_of(data), **options)

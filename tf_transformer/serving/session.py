@@ -78,4 +78,4 @@ class SavedModelSession:
         for record in list(records.as_numpy_iterator()):
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             inputs = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
-            yield request.model_spec.signature_name, inputs
+            yield request.model_spec.signature_name or "serving_default", inputs
