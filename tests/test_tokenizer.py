@@ -256,8 +256,8 @@ def test_a_text_in_place_of_sentences_is_an_error(tokenizer):
 
 def test_an_id_of_no_subword_is_unknown(tokenizer):
     """TensorFlow Text ends the process for it."""
-    ids = tf.constant([[tokenizer.eos_id, -1, tokenizer.vocab_size]])
-    assert tokenizer.id_to_string(ids).numpy().tolist() == [[b"</s>", b"<unk>", b"<unk>"]]
+    ids = tf.ragged.constant([[tokenizer.eos_id, -1, tokenizer.vocab_size]], tf.int32)
+    assert tokenizer.id_to_string(ids).to_list() == [[b"</s>", b"<unk>", b"<unk>"]]
 
 
 def test_long_lines_are_not_dropped_from_training():

@@ -92,9 +92,10 @@ def beam_search(
     limits = tf.convert_to_tensor(limits, tf.int32)
     require_possible(limits, length_penalty, n_best, beam_size)
     decode_step, *parts = split_cache(decode_step, cache, limits, constraints)
-    source, target = tf.nest.map_structure(lambda t: tf.repeat(t, beam_size, axis=0), parts)
-
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)
+    rows = tf.repeat(tf.range(num_sentences), beam_size)
+    source, target = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), parts)
+
     missing = tf.fill([num_sentences, beam_size], NEG_INF)
     no_ids = tf.zeros([num_sentences, beam_size, 0], tf.int32)
     start = _BeamState(
@@ -134,9 +135,8 @@ def beam_search(
             # Only the first K may end; otherwise a beam of 1 would not be greedy search.
             among_first = tf.range(tf.shape(log_probs)[1]) < beam_size
             ended = is_end & among_first & (log_probs > NEG_INF) & ~state.done[:, None]
-            scores = tf.where(
-                ended, beam_score(log_probs, state.index + 1, length_penalty), NEG_INF
-            )
+            scores = beam_score(log_probs, state.index + 1, length_penalty)
+            scores = tf.where(ended, scores, NEG_INF)
             lengths = tf.fill(tf.shape(scores), state.index)
             ids = tf.gather(live.ids, parents, batch_dims=1)
             finished = _best_of(finished, _FinishedBeams(scores, log_probs, lengths, ids))

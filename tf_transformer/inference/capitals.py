@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_transformer.data.noise import MARKUP_SIGNS
+from tf_transformer.data.parts import join_rows
 from tf_transformer.tokenizers.wordpiece import lower_case_tensor
 
 _LETTER = r"[^\s\p{Z}]"
@@ -38,5 +39,5 @@ def fold_capitals(text: tf.Tensor, dotless_i: bool | None = None) -> tf.Tensor:
     # Without the dot that Unicode would put on the small i of İ.
     lower = lower_case_tensor(tf.strings.regex_replace(words.flat_values, "İ", "i"))
     folded = tf.where(is_markup, kept.flat_values, lower)
-    folded = tf.strings.reduce_join(words.with_flat_values(folded), -1, separator=" ")
+    folded = join_rows(words.with_flat_values(folded), " ")
     return tf.where(are_most, folded, text)

@@ -13,7 +13,7 @@ from tf_transformer.decoding.result import Hypotheses
 from tf_transformer.decoding.translation_model import TranslationModel
 from tf_transformer.inference.document import Rows, translate_sentences
 from tf_transformer.inference.flags import Found, expected_chrf, flags_of, has_loop
-from tf_transformer.inference.functions import function, not_inlined
+from tf_transformer.inference.functions import function, not_inlined, shared_function
 from tf_transformer.inference.results import MISSING_SCORE
 from tf_transformer.inference.scoring import TeacherForcing, can_align, can_score
 from tf_transformer.inference.search import BEAM, LENGTH_PENALTY, SEARCHED, ModelSearch, Search
@@ -33,12 +33,10 @@ _TEXTS_TOGETHER = 256  # bounds the memory of one search
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _TERMS = tf.TensorSpec([None], tf.string, name="terms")
 _PAIRS = tuple(tf.TensorSpec([None], tf.string, name=name) for name in ("source", "target"))
+_TEXTS = tf.TensorSpec([None, None], tf.string)
+_MARKED = Marked(tf.TensorSpec([None], tf.string), _TEXTS)
 # The first three fields of `Found`, and the fields of `Marked`.
-_OF_SOURCE = (
-    *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.bool)),
-    tf.TensorSpec([None], tf.string),
-    tf.TensorSpec([None, None], tf.string),
-)
+_OF_SOURCE = *(tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.bool)), *_MARKED
 Tensors = dict[str, tf.Tensor]
 
 
@@ -97,6 +95,9 @@ class ExportTranslator(tf.Module):
         self.target = target = TextReader(target_tokenizer, search.max_length)
         source_marks = source_tokenizer.mark_ids if marks else MarkIds()
         self.searches = ModelSearch(model, target_tokenizer, search, source_marks)
+        if marks:  # each is called in several places
+            self._mark = shared_function(_TEXT)(marks.mark)
+            self._unmark = shared_function(_TEXTS, _MARKED)(marks.unmark)
         forced = TeacherForcing(model, source, target, marks)
         self.score = function(*_PAIRS)(forced.score) if can_score(model) else None
         functions = self._insert_terms, self._translate_with_terms
@@ -242,29 +243,19 @@ class ExportTranslator(tf.Module):
         """Put marks in place of the pieces of texts, string `(B,)`, if the model has marks."""
         if self.marks is None:
             return Marked(text, tf.zeros([tf.size(text), 0], tf.string))
-        mark, num_marks = self.marks.mark, len(self.marks.symbols.all)
-
-        @not_inlined
-        def with_marks() -> Marked:
-            return mark(text)
 
         def without() -> Marked:
-            return Marked(text, tf.fill([tf.size(text), num_marks], ""))
+            return Marked(text, tf.fill([tf.size(text), len(self.marks.symbols.all)], ""))
 
-        return tf.cond(tf.reduce_any(self.marks.has_pieces(text)), with_marks, without)
+        has_pieces = tf.reduce_any(self.marks.has_pieces(text))
+        return tf.cond(has_pieces, lambda: self._mark(text), without)
 
     def _unmarked(self, texts: tf.Tensor, marked: Marked) -> tf.Tensor:
         """Put the pieces of sources, of which each has n translations `(B, n)`, in their place."""
         if self.marks is None:
             return texts
-        unmark = self.marks.unmark
-
-        @not_inlined
-        def with_pieces() -> tf.Tensor:
-            return unmark(texts, marked)
-
         has_marks = tf.strings.regex_full_match(marked.text, f"(?s).*{RESERVED_PATTERN}.*")
-        return tf.cond(tf.reduce_any(has_marks), with_pieces, lambda: texts)
+        return tf.cond(tf.reduce_any(has_marks), lambda: self._unmark(texts, marked), lambda: texts)
 
     def _translate_sentences(self, sentences: Sentences, is_cut: bool = False) -> Tensors:
         """Return what `translate_sentences` does; with `is_cut`, long ones lose the rest."""

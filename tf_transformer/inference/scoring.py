@@ -114,5 +114,5 @@ class TeacherForcing:
 
     def _inputs(self, source: tf.RaggedTensor, target: tf.RaggedTensor) -> dict[str, tf.Tensor]:
         begins = tf.fill([target.nrows(), 1], self.target.tokenizer.bos_id)
-        target_ids = self.target.padded(tf.concat([begins, target], axis=1))
+        target_ids = tf.concat([begins, self.target.padded(target)], axis=1)
         return {"source_ids": self.source.padded(source), "target_ids": target_ids}

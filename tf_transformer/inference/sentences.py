@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_transformer.data.parts import Parts
+from tf_transformer.data.parts import Parts, join_rows
 from tf_transformer.data.pieces import PIECES, TAG, VERBATIM
 from tf_transformer.inference.text_reader import valid_utf8
 from tf_transformer.tokenizers.marks import RESERVED_PATTERN
@@ -191,14 +191,15 @@ def _sentences(text: tf.Tensor, hidden: tf.Tensor, within_lines: bool) -> Senten
     lines = tf.strings.split(_rewritten(text, _LINES), _MARK)
     lines = _rewritten(lines, _RULES if within_lines else ())
     parts = tf.strings.split(lines, _MARK).merge_dims(1, 2)
-    parts = tf.strings.reduce_join(tf.strings.split(parts, _KEEP), axis=-1)
+    parts = parts.with_flat_values(join_rows(tf.strings.split(parts.flat_values, _KEEP)))
     # Every text is now white space, sentence, white space, …, sentence, white space.
-    before, sentences, after = parts[:, :1].flat_values, parts[:, 1::2], parts[:, 2::2]
+    before, sentences, after = parts[:, :1].flat_values, parts[:, 1::2], parts[:, 2::2].flat_values
     # Drop the empty sentence of a text that is only white space.
-    exists = sentences != ""
-    sentences, after = (tf.ragged.boolean_mask(rows, exists) for rows in (sentences, after))
-    sentences = sentences.with_flat_values(_shown(sentences.flat_values, hidden))
-    return Sentences(before, sentences, after)
+    kept = tf.where(sentences.flat_values != "")
+    rows = tf.gather_nd(sentences.value_rowids(), kept), sentences.nrows()
+    shown = _shown(tf.gather_nd(sentences.flat_values, kept), hidden)
+    sentences = tf.RaggedTensor.from_value_rowids(shown, *rows, validate=False)
+    return Sentences(before, sentences, sentences.with_flat_values(tf.gather_nd(after, kept)))
 
 
 def _hidden(text: tf.Tensor, pieces: str) -> tuple[tf.Tensor, tf.Tensor]:
@@ -219,7 +220,7 @@ def _shown(text: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
     num_parts, ends = tf.size(parts.flat_values, tf.int64), parts.row_limits()
     is_last = tf.scatter_nd(ends[:, None] - 1, tf.ones_like(ends, tf.bool), [num_parts])
     after = tf.tensor_scatter_nd_update(tf.fill([num_parts], ""), tf.where(~is_last), pieces)
-    return tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + after), axis=-1)
+    return join_rows(parts.with_flat_values(parts.flat_values + after))
 
 
 def split_lines(text: tf.Tensor, within_lines: bool = True, pieces: str = PIECES) -> Sentences:

@@ -228,8 +228,9 @@ class SentencePieceTokenizer(FileTokenizer):
         and an id that is none of the vocabulary like the unknown one.
         """
         # TensorFlow Text would read beyond its table (2.20).
-        is_known = (ids >= 0) & (ids < self.vocab_size)
-        return self.graph_resource.id_to_string(tf.where(is_known, ids, self.unk_id))
+        is_known = (ids.flat_values >= 0) & (ids.flat_values < self.vocab_size)
+        known = ids.with_flat_values(tf.where(is_known, ids.flat_values, self.unk_id))
+        return self.graph_resource.id_to_string(known)
 
     @functools.cached_property
     def user_symbols(self) -> list[str]:
