@@ -1,5 +1,7 @@
 """Greedy and beam search: against a loop in NumPy and brute force; what both share."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -170,13 +172,24 @@ def test_logits_of_half_precision_are_computed_in_float32(search):
         ({"length_penalty": np.nan}, "length_penalty must be from 0 to 10"),
         ({"length_penalty": -0.1}, "length_penalty must be from 0 to 10"),
         ({"length_penalty": np.inf}, "length_penalty must be from 0 to 10"),
-        ({"limits": 5}, "limits must have one number for each sentence"),
+        ({"limits": 5}, "limits must have a number from 0 for each sentence"),
+        ({"limits": [3, -1]}, "limits must have a number from 0 for each sentence"),
         ({"cache": {"target": {}, "sources": {}}}, "unknown part 'sources'"),
     ],
 )
 def test_values_with_which_a_search_would_silently_be_wrong_are_refused(search, wrong, message):
     with pytest.raises(ValueError, match=message):
         search(Markov(), **wrong)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.uint8, functools.partial(tf.cast, dtype="int64")])
+def test_sizes_and_limits_may_be_any_integers(number):
+    model = Markov()
+    sources = tf.constant(model.sources(4))
+    case = Case(model, sources, SPECIAL)
+    expected = case.search(sources, [5] * 4, 3, n_best=2)
+    found = case.search(sources, tf.fill([4], tf.cast(5, "int64")), number(3), n_best=number(2))
+    assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("n_best", [0, tf.constant(4)])

@@ -1,5 +1,6 @@
 """Beam search: the best of K hypotheses of each sentence."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -68,7 +69,8 @@ def beam_search(
     up to rounding, whatever `length_penalty` is.
 
     Args:
-        decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K.
+        decode_step: `(token_ids (N,), index, cache) -> (logits (N, V), cache)`, N = B * K; V must
+            be known when a graph is traced.
         cache: The cache that `start_decoding` returned, with a row for each sentence; see
             `TranslationModel`.
         limits, pad_id, bos_id, eos_id, constraints: See `greedy_search`.
@@ -89,7 +91,10 @@ def beam_search(
         >>> found.log_probs.shape
         TensorShape([1, 2])
     """
-    limits = tf.convert_to_tensor(limits, tf.int32)
+    limits = tf.cast(limits, tf.int32)
+    beam_size, n_best = (
+        tf.cast(n, tf.int32) if tf.is_tensor(n) else operator.index(n) for n in (beam_size, n_best)
+    )
     require_possible(limits, length_penalty, n_best, beam_size)
     decode_step, *parts = split_cache(decode_step, cache, limits, constraints)
     num_sentences, beams = tf.shape(limits)[0], tf.range(beam_size)

@@ -47,8 +47,8 @@ def greedy_search(
         `Hypotheses` with n = 1.
 
     Raises:
-        ValueError: The limits are no vector, or `length_penalty` is not from 0 to 10, if they are
-            known before the search runs; or the cache has an unknown part.
+        ValueError: The limits are no vector or below 0, or `length_penalty` is not from 0 to 10, if
+            they are known before the search runs; or the cache has an unknown part.
 
     Example:
         >>> ids = {name: getattr(tokenizer, name) for name in ("pad_id", "bos_id", "eos_id")}
@@ -57,7 +57,7 @@ def greedy_search(
         >>> found.lengths.shape, bool(found.lengths[0, 0] <= 5)
         (TensorShape([1, 1]), True)
     """
-    limits = tf.convert_to_tensor(limits, tf.int32)
+    limits = tf.cast(limits, tf.int32)
     require_possible(limits, length_penalty)
     decode_step, source, target = split_cache(decode_step, cache, limits, constraints)
 
@@ -103,7 +103,6 @@ def greedy_search(
 
     found = run_search(make_step, results_of, start, source, limits, pad_id)
     ids, lengths, log_probs, truncated = found
-    scored_lengths = lengths + tf.cast(~truncated, tf.int32)
-    scores = beam_score(log_probs, scored_lengths, length_penalty)
+    scores = beam_score(log_probs, lengths + tf.cast(~truncated, tf.int32), length_penalty)
     fields = Hypotheses(ids, lengths, log_probs, scores, truncated)
     return Hypotheses(*(field[:, None] for field in fields))

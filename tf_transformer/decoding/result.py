@@ -77,8 +77,8 @@ def require_possible(
     limits, length_penalty, n_best, beam_size = map(
         tf.get_static_value, (limits, length_penalty, n_best, beam_size)
     )
-    if limits is not None and np.ndim(limits) != 1:
-        raise ValueError(f"limits must have one number for each sentence; received {limits}.")
+    if limits is not None and (np.ndim(limits) != 1 or np.any(limits < 0)):
+        raise ValueError(f"limits must have a number from 0 for each sentence; received {limits}.")
     if length_penalty is not None and not 0 <= length_penalty <= 10:
         raise ValueError(f"length_penalty must be from 0 to 10; received {length_penalty}.")
     if n_best is not None and beam_size is not None and not 1 <= n_best <= beam_size:

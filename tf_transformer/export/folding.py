@@ -76,11 +76,8 @@ def freeze(model: Any, max_length: int, dtype: str | None = None) -> Any:
 
     def tables(layer: Any) -> tuple[Array, tf.Tensor]:
         tokens = _array(layer._embed(np.arange(layer.vocab_size)))
-        # A compiled search pads sources to a power of two.
-        size = 1 << max(max_length, 16).bit_length()
-        known = min(size, config.position_limit or size)
-        positions = _array(layer._encode(np.arange(known)))
-        positions = np.pad(positions, [(0, size - known), (0, 0)])
+        # The begin token and `max_length` tokens after it.
+        positions = _array(layer._encode(np.arange(max_length + 1)))
         return _pad_rows(fold.write(tokens)[0]), _float32(fold.write(positions)[0] + fold.floor)
 
     sides = [model.source_embedding, model.target_embedding]
