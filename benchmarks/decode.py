@@ -143,7 +143,9 @@ def signature(folder: str, name: str, batches: int, threads: int) -> Translate:
 
     @functools.cache
     def count(texts, *search):
-        return sum(best.length for (best,) in translator.stream(texts, 1, *search))
+        return sum(
+            best.length for (best,) in translator.stream(texts, 1, *search, by_sentence=False)
+        )
 
     # Batches share two threads between operations, or each runs in the thread that calls.
     inter_op_threads = threads if threads > 1 else -1

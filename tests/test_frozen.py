@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +20,7 @@ MAX_LENGTH = 24
 
 def random_model(config):
     """A model in which no bias is 0 and no scale of a norm is 1."""
+    keras.utils.set_random_seed(0)
     model, random = build_model(config), np.random.default_rng(0)
     for weight in model.weights:
         weight.assign(weight.numpy() + random.normal(scale=0.3, size=weight.shape))
@@ -91,8 +93,7 @@ def test_products_in_bfloat16_are_nearly_those_of_float32():
     inputs = batch(model.config)
     expected = model(inputs, training=False).numpy()
     difference = np.abs(half(inputs).numpy() - expected)
-    # The mean: with some weights rounding turns a single logit by a sixth of the largest.
-    assert 1e-5 < difference.mean() < 0.1 * np.abs(expected).mean()
+    assert 1e-5 < difference.max() < 0.1 * np.abs(expected).max()
 
 
 def test_other_models_are_exported_as_they_are():

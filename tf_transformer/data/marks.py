@@ -58,8 +58,6 @@ class Marks:
 
     Attributes:
         symbols: The marks as characters, M in all.
-        mark_pairs: A function of texts and their translations, both string `(B,)`, which returns
-            two `Marked`: marks are in place of the pieces that both sides have equally often.
         pattern: As given.
         no_pieces: The given symbols that look like pieces.
 
@@ -81,9 +79,7 @@ class Marks:
         self._all = self.symbols.all
         require_pattern(pattern)
         specs = [tf.TensorSpec([None], tf.string)]
-        # It is not inlined, since two signatures of an export call it.
-        apart = {"autograph": False, "experimental_attributes": {"_noinline": True}}
-        self.mark_pairs = tf.function(self._mark_pairs, 2 * specs, **apart)
+        self._mark_pairs = tf.function(self.mark_pairs, 2 * specs, autograph=False)
         others = [symbol for symbol in symbols if symbol not in self._all]
         with tf.init_scope():
             may_be = self.has_pieces(tf.constant(others, tf.string)).numpy()
@@ -117,7 +113,8 @@ class Marks:
         columns = self._columns(pieces, ~_is_text(pieces, text))
         return Marked(self._joined(parts, columns), self._table(pieces, columns))
 
-    def _mark_pairs(self, source: tf.Tensor, target: tf.Tensor) -> tuple[Marked, Marked]:
+    def mark_pairs(self, source: tf.Tensor, target: tf.Tensor) -> tuple[Marked, Marked]:
+        """Put marks in place of the pieces that a source and its target have equally often."""
         sources, targets = self.split(source), self.split(target)
         of_source, of_target = sources.first_pieces(), targets.first_pieces()
 
@@ -141,7 +138,7 @@ class Marks:
         has_pieces = self.has_pieces(sides[0]).numpy() & self.has_pieces(sides[1]).numpy()
         pairs = list(pairs)
         if (rows := has_pieces.nonzero()[0]).size:
-            found = self.mark_pairs(*(tf.gather(side, rows) for side in sides))
+            found = self._mark_pairs(*(tf.gather(side, rows) for side in sides))
             for row, *pair in zip(rows, *(side.text.numpy() for side in found), strict=True):
                 pairs[row] = tuple(text.decode() for text in pair)
         return pairs

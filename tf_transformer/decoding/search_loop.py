@@ -53,15 +53,13 @@ def run_search(
     shapes = _open_shapes(state)
 
     def decode_and_compact(batch: _Batch, results: tuple) -> tuple[_Batch, tuple]:
-        step, num_sentences = make_step(batch.source, batch.limits), tf.shape(batch.limits)[0]
-        most_done = (num_sentences + 3) // 4  # a quarter of the sentences is removed at a time
+        step = make_step(batch.source, batch.limits)
+        most_done = (tf.shape(batch.limits)[0] + 3) // 4  # so many sentences are removed at a time
 
         def condition(state: Any) -> tf.Tensor:
             return tf.reduce_sum(tf.cast(state.done, tf.int32)) < most_done
 
-        (end,) = tf.while_loop(
-            condition, lambda s: (step(s),), [batch.state], shape_invariants=[shapes]
-        )
+        (end,) = tf.while_loop(condition, lambda s: (step(s),), [batch.state], [shapes])
         # Earlier results have shorter ids, because fewer steps had run.
         old_ids = results[0]
         growth = end.index - tf.shape(old_ids)[-1]

@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
-from tf_transformer.data.marks import Marks
+from tf_transformer.data.marks import Marked, Marks
 from tf_transformer.decoding.translation_model import TranslationModel
+from tf_transformer.inference.functions import shared_function
 from tf_transformer.inference.text_reader import TextReader, valid_pairs
 
 
@@ -100,10 +101,14 @@ class TeacherForcing:
         source, target = valid_pairs(source, target, "source and target")
         pieces = None
         if self.marks is not None:
-            (source, pieces), (target, _) = self.marks.mark_pairs(source, target)
+            (source, pieces), (target, _) = self._mark_pairs(source, target)
         source, source_truncated = self.source.first_tokens(source)
         target, target_truncated = self.target.first_tokens(target)
         return self.source.with_end(source), target, source_truncated | target_truncated, pieces
+
+    @shared_function(*2 * [tf.TensorSpec([None], tf.string)])
+    def _mark_pairs(self, source: tf.Tensor, target: tf.Tensor) -> tuple[Marked, Marked]:
+        return self.marks.mark_pairs(source, target)
 
     def _subwords(
         self, reader: TextReader, ids: tf.RaggedTensor, pieces: tf.Tensor | None
